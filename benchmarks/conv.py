@@ -48,7 +48,7 @@ def runs_of(role: str, spec: str, quick: bool) -> tuple[object, object]:
     """The convolution of a role, and the product of the same size."""
     x, weight, g = problem(quick)
     where = ([1, 1], [1, 1], [1, 1], 1)
-    gs.qconv1d(torch.ones(1, 1, 1), torch.ones(1, 1, 1), formats=":fp32")  # registers the operators
+    gs.qconv1d(torch.ones(1, 1, 1), torch.ones(1, 1, 1), spec=":fp32")  # registers the operators
     ops = torch.ops.gemmsim
     if role == "fprop":
         a, b = windows(x), weight.flatten(1).T

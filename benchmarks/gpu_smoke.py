@@ -33,7 +33,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gemm": lambda x: gs.qmatmul(x, x.t(), ":e5m10"),
     "gemm, packed": lambda x: gs.qmatmul(x, x.t(), "e4m3 : e5m10"),
     "gemm, random bits": lambda x: gs.qmatmul(x, x.t(), ":bf16/sr8", seed=1),
-    "gemm, windows": lambda x: gs.qconv2d(x.view(1, 4, 16, 40), x.view(-1)[:288].view(8, 4, 3, 3), formats=":e6m9"),
+    "gemm, windows": lambda x: gs.qconv2d(x.view(1, 4, 16, 40), x.view(-1)[:288].view(8, 4, 3, 3), spec=":e6m9"),
     "gemm, scales": lambda x: gs.qmatmul(x, x.t(), "mxfp8_e4m3 : scaled(fp32)"),
 }
 

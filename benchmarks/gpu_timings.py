@@ -165,7 +165,7 @@ def row_operations(timer: Timer) -> None:
             f"softmax {order}": (lambda formats=formats: gs.functional.qsoftmax(x, -1, formats))
             for order, formats in orders.items()
         }
-        calls["layernorm sequential"] = lambda: gs.functional.qlayernorm(x, (1024,), formats=norm)
+        calls["layernorm sequential"] = lambda: gs.functional.qlayernorm(x, (1024,), spec=norm)
         for name, call in calls.items():
             peer = f"torch {name.split()[0]}, {rows} rows"
             timer.time("rows", f"{name}, {rows} rows", call, 5, lambda s, c: {"of_torch": timer.native(peer) / s})

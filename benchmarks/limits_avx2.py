@@ -198,6 +198,6 @@ def _operation(text: str, x: torch.Tensor) -> Callable[[], object]:
         "quantize": lambda: gs.quantize(x, form, out=out, seed=1),
         "mx.quantize": lambda: mx.quantize(x, form),
         "fake_tensor_quant": lambda: tensor_quant.fake_tensor_quant(x, x.abs().amax()),
-        "qlayernorm": lambda: gs.qlayernorm(x, size, formats=gs.QLayerNormFormats(*[form] * 4)),
+        "qlayernorm": lambda: gs.qlayernorm(x, size, spec=gs.QLayerNormFormats(*[form] * 4)),
         "qsoftmax": lambda: gs.qsoftmax(x, -1, gs.QSoftmaxFormats(*[form] * 3)),
     }[name]

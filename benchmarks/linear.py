@@ -42,8 +42,8 @@ def products_of(spec: str, x: Tensor, weight: Tensor, g: Tensor) -> Products:
 def measured(spec: str, x: Tensor, g: Tensor, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step and of its products, after both gave the same bits."""
     n = x.shape[1]
-    layer = qnn.QLinear(n, n, formats=spec, bias=False)
-    timed = qnn.QLinear(n, n, formats=spec)
+    layer = qnn.QLinear(n, n, spec=spec, bias=False)
+    timed = qnn.QLinear(n, n, spec=spec)
     leaf = x.clone().requires_grad_()
     products = products_of(spec, x, layer.weight.detach(), g)
 

@@ -72,7 +72,7 @@ def main() -> None:
         x = rounded(torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(0)))
         ours, theirs = {
             "softmax": (lambda: gs.qsoftmax(x, -1, softmax), lambda: composed_softmax(x)),
-            "layernorm": (lambda: gs.qlayernorm(x, COLUMNS, eps=EPS, formats=norm), lambda: composed_layernorm(x)),
+            "layernorm": (lambda: gs.qlayernorm(x, COLUMNS, eps=EPS, spec=norm), lambda: composed_layernorm(x)),
         }[name]
         assert torch.equal(ours(), theirs()), name
         repeated = {"ours": lambda: [ours() for _ in range(REPEATS)], "composed": theirs}

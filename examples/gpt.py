@@ -66,18 +66,18 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.attention = gs.QAttentionFormats(run.affine, run.softmax, run.affine)
-        self.norm1 = QLayerNorm(width, formats=run.norm)
-        self.norm2 = QLayerNorm(width, formats=run.norm)
-        self.qkv = QLinear(width, 3 * width, formats=run.affine)
-        self.out = QLinear(width, width, formats=run.affine)
-        self.up = QLinear(width, 4 * width, formats=run.affine)
-        self.down = QLinear(4 * width, width, formats=run.affine)
+        self.norm1 = QLayerNorm(width, spec=run.norm)
+        self.norm2 = QLayerNorm(width, spec=run.norm)
+        self.qkv = QLinear(width, 3 * width, spec=run.affine)
+        self.out = QLinear(width, width, spec=run.affine)
+        self.up = QLinear(width, 4 * width, spec=run.affine)
+        self.down = QLinear(4 * width, width, spec=run.affine)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (
             t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, dim=-1)
         )  # fmt: skip
-        mixed = gs.qattention(q, k, v, is_causal=True, formats=self.attention)
+        mixed = gs.qattention(q, k, v, is_causal=True, spec=self.attention)
         x = x + self.out(mixed.transpose(1, 2).flatten(2))
         return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
@@ -90,8 +90,8 @@ class GPT(nn.Module):
         self.tokens = QEmbedding(letters, width)
         self.places = QEmbedding(context, width)
         self.blocks = nn.Sequential(*[Block(width, heads, run) for _ in range(depth)])
-        self.norm = QLayerNorm(width, formats=run.norm)
-        self.head = QLinear(width, letters, formats=run.affine)
+        self.norm = QLayerNorm(width, spec=run.norm)
+        self.head = QLinear(width, letters, spec=run.affine)
         for table in (self.tokens, self.places):
             nn.init.normal_(table.weight, std=0.02)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
+from ._keywords import takes_spec
 from .arithmetic import (
     Accumulator,
     Binned,
@@ -373,9 +374,11 @@ def palette(*accs: AccumulatorLike) -> Palette:
     return Palette(accs)
 
 
-def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: builtins.int | None = None) -> Tensor:
+@takes_spec("accumulator")
+def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: builtins.int | None = None) -> Tensor:
     """``gemmsim.count_overflows``: how often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its
-    range, as int64. Loads PyTorch and the operators, which nothing else here does.
+    range, as int64. Loads PyTorch and the operators, which nothing else here does. (``accumulator``, the former keyword
+    for ``spec``, is deprecated.)
 
     Raises:
         SpecError: for an accumulator without such a register; further errors as ``gemmsim.qmatmul``.
@@ -383,4 +386,4 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: builti
     # Not at the top: the constructors work without torch.
     from .ops import count_overflows as count
 
-    return count(a, b, accumulator, seed=seed)
+    return count(a, b, spec, seed=seed)

@@ -1,6 +1,6 @@
-"""Published ways to train in narrow formats, as values for ``formats=``.
+"""Published ways to train in narrow formats, as values for ``spec=``.
 
-layer = gs.nn.QLinear(64, 32, formats=gs.recipes.hopper_fp8())
+layer = gs.nn.QLinear(64, 32, spec=gs.recipes.hopper_fp8())
 
 Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. All scale their
 gradients, so that small ones do not vanish and large ones do not overflow. Weights, optimizer states and everything
@@ -40,8 +40,8 @@ def hopper_fp8(margin: int = 0) -> QAffineFormats:
     split accumulators in the backward products alone); the instruction: docs/reference/hardware.md#evidence.
 
     Example:
-        >>> gs.nn.QLinear(64, 32, formats="hopper_fp8")  # or gs.recipes.hopper_fp8()
-        QLinear(in_features=64, out_features=32, bias=True, formats='hopper_fp8')
+        >>> gs.nn.QLinear(64, 32, spec="hopper_fp8")  # or gs.recipes.hopper_fp8()
+        QLinear(in_features=64, out_features=32, bias=True, spec='hopper_fp8')
     """
     split = "promote(hw(hopper, wgmma, e5m2, e4m3), 128)"
     return QAffineFormats(

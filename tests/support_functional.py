@@ -43,7 +43,7 @@ def quants(f: str) -> dict[str, str]:
 def _conv(n: int, transposed: bool, f: str) -> Call:
     function = getattr(gs, f"qconv_transpose{n}d" if transposed else f"qconv{n}d")
     weight = randn(4, 1, *[2] * n) if transposed else randn(2, 2, *[2] * n)
-    call = lambda x, w, b: function(x, w, b, stride=2, padding=1, groups=2, formats=f":{f}")  # noqa: E731
+    call = lambda x, w, b: function(x, w, b, stride=2, padding=1, groups=2, spec=f":{f}")  # noqa: E731
     return call, [randn(2, 4, *[3] * n), weight, randn(2)]
 
 
@@ -80,7 +80,7 @@ def calls(f: str) -> dict[str, Call]:
         "qadaptive_avgpool": (lambda x: gs.qadaptive_avgpool(x, 2, f, f), [randn(2, 2, 3, 5)]),
         "qembedding": (lambda w: gs.qembedding(INDEX, w, **q), [randn(4, 3)]),
         "qattention": (
-            lambda q, k, v: gs.qattention(q, k, v, is_causal=True, formats=a),
+            lambda q, k, v: gs.qattention(q, k, v, is_causal=True, spec=a),
             [randn(2, 2, 3, 4), randn(2, 2, 3, 4, seed=1), randn(2, 2, 3, 2)],
         ),
         "qlinear": (lambda x, w, b: gs.qlinear(x, w, b, f":{f}"), [X, randn(5, 4), randn(5)]),
@@ -109,20 +109,20 @@ class Module:
 
 def modules(f: str, dtype: torch.dtype | None = torch.float32) -> dict[str, Module]:
     """Arguments of every class of ``gemmsim.nn``, with arithmetic ``f``; ``dtype`` where torch's class takes one."""
-    q, s, more = quants(f), {"formats": f":{f}"}, {"dtype": dtype}
+    q, s, more = quants(f), {"spec": f":{f}"}, {"dtype": dtype}
     steps: dict[str, Any] = {**s, **q}
     image = {n: randn(2, 4, *[4] * n) for n in (1, 2, 3)}
     sequence = randn(2, 2, 4)
-    heads = {"formats": attention(f), "projection": f":{f}"}
+    heads = {"spec": attention(f), "projection": f":{f}"}
     made = {
         "QLinear": Module((4, 3), more, s, [X]),
         "QLazyLinear": Module((3,), more, s, [X]),
-        "QLayerNorm": Module((4,), more, {"formats": norm(f)}, [X]),
-        "QRMSNorm": Module((4,), more, {"formats": norm(f)}, [X]),
-        "QGroupNorm": Module((2, 4), {**more, "bias": False}, {"formats": norm(f)}, [image[1]]),
-        "QSoftmax": Module((-1,), {}, {"formats": softmax(f)}, [X]),
-        "QGELU": Module(("tanh",), {}, {"formats": gelu(f)}, [X]),
-        "QSiLU": Module((), {}, {"formats": gelu(f)}, [X]),
+        "QLayerNorm": Module((4,), more, {"spec": norm(f)}, [X]),
+        "QRMSNorm": Module((4,), more, {"spec": norm(f)}, [X]),
+        "QGroupNorm": Module((2, 4), {**more, "bias": False}, {"spec": norm(f)}, [image[1]]),
+        "QSoftmax": Module((-1,), {}, {"spec": softmax(f)}, [X]),
+        "QGELU": Module(("tanh",), {}, {"spec": gelu(f)}, [X]),
+        "QSiLU": Module((), {}, {"spec": gelu(f)}, [X]),
         "QAdaptiveAvgPool2d": Module(((2, None),), {}, q, [image[2]]),
         "QEmbedding": Module((4, 3), more, q, [INDEX]),
         "QMultiheadAttention": Module((4, 2), more, heads, [sequence] * 3),

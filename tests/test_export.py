@@ -65,7 +65,7 @@ def test_encoded_weights_are_refused(name):
 
 
 def test_batch_sizes_may_be_left_open():
-    model = nn.Sequential(gs.nn.QLinear(16, 4, formats="e4m3 : e5m10"), gs.nn.QSoftmax(-1, formats="e5m10")).eval()
+    model = nn.Sequential(gs.nn.QLinear(16, 4, spec="e4m3 : e5m10"), gs.nn.QSoftmax(-1, spec="e5m10")).eval()
     shapes = ({0: torch.export.Dim("batch", min=2, max=64)},)
     program = torch.export.export(model, (torch.randn(3, 16),), dynamic_shapes=shapes)
     x = torch.randn(7, 16)
@@ -125,8 +125,8 @@ def test_layers_become_nodes_of_a_domain_of_our_own():
     onnx = pytest.importorskip("onnx")
     torch.manual_seed(0)
     model = nn.Sequential(
-        gs.nn.QConv2d(2, 3, 2, formats=":e5m10"), nn.Flatten(), gs.nn.QLinear(27, 32, formats="e4m3 : e5m10"), nn.ReLU(),
-        gs.nn.QLayerNorm(32, formats="e5m10"), gs.nn.Quantizer("e4m3"), gs.mx.MXLinear(32, 4, config="mxfp4"),
+        gs.nn.QConv2d(2, 3, 2, spec=":e5m10"), nn.Flatten(), gs.nn.QLinear(27, 32, spec="e4m3 : e5m10"), nn.ReLU(),
+        gs.nn.QLayerNorm(32, spec="e5m10"), gs.nn.Quantizer("e4m3"), gs.mx.MXLinear(32, 4, config="mxfp4"),
     ).eval()  # fmt: skip
     x = torch.randn(2, 2, 4, 4)
     proto = exported(model, x)
@@ -141,7 +141,7 @@ def test_layers_become_nodes_of_a_domain_of_our_own():
 
 @pytest.mark.parametrize(
     "layer",
-    [gs.nn.QLinear(32, 4, formats=":fp32"), gs.mx.MXLinear(32, 4), gs.nn.QLayerNorm(32, formats="e5m10")],
+    [gs.nn.QLinear(32, 4, spec=":fp32"), gs.mx.MXLinear(32, 4), gs.nn.QLayerNorm(32, spec="e5m10")],
     ids=lambda layer: type(layer).__name__,
 )
 def test_the_older_exporter_is_refused_and_says_which(layer):
@@ -156,7 +156,7 @@ def test_the_older_exporter_takes_layers_that_are_pytorchs_own():
 
 
 def test_jit_traces_hold_operators_and_no_results():
-    model = gs.nn.QLinear(32, 4, formats="e4m3 : e5m10")
+    model = gs.nn.QLinear(32, 4, spec="e4m3 : e5m10")
     with torch.no_grad():
         traced = torch.jit.trace(model, (torch.randn(2, 32),))
         x = torch.randn(2, 32)

@@ -112,7 +112,7 @@ def test_functions_become_one_call(name):
 
 def test_gradients_and_hooks_of_a_traced_model_are_those_of_the_model():
     torch.manual_seed(0)
-    model = nn.Sequential(gs.nn.QLinear(32, 8, formats="e4m3 : e5m10"), nn.ReLU(), gs.mx.MXLinear(8, 2, config="mxfp4"))
+    model = nn.Sequential(gs.nn.QLinear(32, 8, spec="e4m3 : e5m10"), nn.ReLU(), gs.mx.MXLinear(8, 2, config="mxfp4"))
     seen = []
     model[0].register_forward_hook(lambda module, args, output: seen.append(output) or output * 2)
     traced = torch.fx.symbolic_trace(model)
@@ -139,7 +139,7 @@ def test_specs_and_formats_in_graphs_are_names():
 
 
 def test_formats_that_no_text_can_name_are_refused():
-    layer = gs.nn.QLinear(4, 4, formats=gs.QAffineFormats(fprop="e4m3 : fp32", input_quant=torch.relu))
+    layer = gs.nn.QLinear(4, 4, spec=gs.QAffineFormats(fprop="e4m3 : fp32", input_quant=torch.relu))
     with pytest.raises(gs.FormatError, match="input_quant is the function"):
         torch.fx.symbolic_trace(layer)
     torch.fx.symbolic_trace(nn.Sequential(layer))  # whole, its formats stay where they are

@@ -164,23 +164,19 @@ def test_layers_say_their_formats_in_short(formats):
     shown = FORMATS.get(
         formats, "None" if formats is None else "QAffineFormats(fprop='e4m3 : e8m23', input_quant='e5m2', wei...)"
     )
+    assert repr(gs.nn.QLinear(8, 4, spec=formats)) == f"QLinear(in_features=8, out_features=4, bias=True, spec={shown})"
     assert (
-        repr(gs.nn.QLinear(8, 4, formats=formats))
-        == f"QLinear(in_features=8, out_features=4, bias=True, formats={shown})"
+        repr(gs.nn.QConv2d(3, 4, 3, spec=formats)) == f"QConv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), spec={shown})"
     )
-    assert (
-        repr(gs.nn.QConv2d(3, 4, 3, formats=formats))
-        == f"QConv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), formats={shown})"
-    )
-    assert repr(gs.nn.QLazyLinear(4, formats=formats)).endswith(f", formats={shown})")
+    assert repr(gs.nn.QLazyLinear(4, spec=formats)).endswith(f", spec={shown})")
 
 
 def test_other_modules_say_their_formats_in_short():
-    mha = gs.nn.QMultiheadAttention(8, 2, projection="hopper_fp8", formats=gs.QAttentionFormats(qk="hopper_fp8"))
-    softmax = gs.nn.QSoftmax(-1, formats=gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", "e5m10", "e5m10"))
-    for module in (mha, softmax, gs.nn.QGELU(formats=gs.QGELUFormats("e5m10"))):
+    mha = gs.nn.QMultiheadAttention(8, 2, projection="hopper_fp8", spec=gs.QAttentionFormats(qk="hopper_fp8"))
+    softmax = gs.nn.QSoftmax(-1, spec=gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", "e5m10", "e5m10"))
+    for module in (mha, softmax, gs.nn.QGELU(spec=gs.QGELUFormats("e5m10"))):
         first = repr(module).split("\n")[0] if "\n" not in repr(module) else repr(module).split("\n")[1]
-        assert "formats=Q" in first and len(first) <= 120
+        assert "spec=Q" in first and len(first) <= 120
 
 
 def test_dir_lists_public_names():

@@ -100,7 +100,7 @@ def _convolutions() -> Iterator[Call]:
             w = operand(rng, 6, 2 * 3**rank, torch.float32, kind).view(6, 2, *window)
             t = operand(rng, 4, 3 * 3**rank, torch.float32, kind).view(4, 3, *window)
             bias = operand(rng, 1, 6, torch.float32, kind)[0]
-            how = {"stride": 2, "padding": 1, "groups": 2, "formats": text, "seed": 9}
+            how = {"stride": 2, "padding": 1, "groups": 2, "spec": text, "seed": 9}
             forward, back = getattr(gs, f"qconv{rank}d"), getattr(gs, f"qconv_transpose{rank}d")
             yield f"conv{rank}d/{text}", lambda f=forward, x=x, w=w, b=bias, h=how: f(x, w, b, **h), True
             yield f"conv_transpose{rank}d/{text}", lambda f=back, x=x, w=t, b=bias, h=how: f(x, w, b, **h), True

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .calls import call, integer
 from .checks import as_fraction, check_int, number_text
@@ -18,6 +18,10 @@ from .errors import format_error
 from .json_fields import json_fields
 from .reader import read_name
 from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+    from .tensors import dtype as torch_dtype
 
 __all__ = ["CodebookFormat", "codebook"]
 
@@ -219,7 +223,7 @@ class CodebookFormat:
     def decode(self, code: int) -> float: ...
 
     @overload
-    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+    def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of ``code``.
@@ -249,7 +253,9 @@ class CodebookFormat:
     def encode(self, value: float | Fraction) -> int: ...
 
     @overload
-    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+    def encode(
+        self, value: Tensor, *, rounding: object = None, overflow: object = None, seed: int | None = None
+    ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Code of ``value``, which must be one of the values (or NaN).

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_float, number_text
 from .describe import describe_fixed
 from .errors import FormatError, format_error
 from .json_fields import json_fields
 from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+    from .tensors import dtype as torch_dtype
 
 __all__ = ["FixedFormat"]
 
@@ -196,7 +200,7 @@ class FixedFormat:
     def decode(self, code: int) -> float: ...
 
     @overload
-    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+    def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of the two's complement (unsigned: binary) ``code``.
@@ -219,7 +223,9 @@ class FixedFormat:
     def encode(self, value: float | Fraction) -> int: ...
 
     @overload
-    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+    def encode(
+        self, value: Tensor, *, rounding: object = None, overflow: object = None, seed: int | None = None
+    ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Two's complement (unsigned: binary) code of ``value``, which must be a value of the format; -0.0 counts as 0.

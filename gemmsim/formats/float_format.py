@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from . import float_codec
 from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_float, number_text
@@ -18,6 +18,10 @@ from .layout import Layout, layout_of, top_exponent
 from .naming import default_bias, float_name
 from .specials import Specials, parse_specials
 from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+    from .tensors import dtype as torch_dtype
 
 __all__ = ["FloatFormat"]
 
@@ -291,7 +295,7 @@ class FloatFormat:
     def decode(self, code: int) -> float: ...
 
     @overload
-    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+    def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of ``code``: a finite number, -0.0, an infinity or NaN.
@@ -321,7 +325,9 @@ class FloatFormat:
     def encode(self, value: float | Fraction) -> int: ...
 
     @overload
-    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+    def encode(
+        self, value: Tensor, *, rounding: object = None, overflow: object = None, seed: int | None = None
+    ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Code of ``value``, which must be a value of the format: nothing is rounded, see ``gemmsim.quantize``.

@@ -7,11 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .checks import as_fraction, check_enumerable, check_int, exact_float, number_text
 from .errors import format_error
 from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+    from .tensors import dtype as torch_dtype
 
 __all__ = ["MagnitudeFormat"]
 
@@ -115,7 +119,7 @@ class MagnitudeFormat(ABC):
     def decode(self, code: int) -> float: ...
 
     @overload
-    def decode(self, code: Any, *, dtype: Any = None) -> Any: ...
+    def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Value of ``code``; -0, infinity and NaN where the format has them.
@@ -148,7 +152,9 @@ class MagnitudeFormat(ABC):
     def encode(self, value: float | Fraction) -> int: ...
 
     @overload
-    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any: ...
+    def encode(
+        self, value: Tensor, *, rounding: object = None, overflow: object = None, seed: int | None = None
+    ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Code of ``value``, which must be a value of the format; -0 is the code of 0 where there is no -0.

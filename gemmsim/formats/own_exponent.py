@@ -6,13 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from .block_float import BlockFloatFormat, Sharing
 from .checks import as_fraction, check_bool, check_int, number_text
 from .errors import FormatError, format_error
 from .json_fields import json_fields
 from .rounding import Rounding
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+    from .tensors import dtype as torch_dtype
 
 __all__ = ["OwnExponentFormat", "own_exponent"]
 
@@ -174,7 +178,13 @@ class OwnExponentFormat:
 
     # Codes: none. An integer and an exponent say what a register holds, and several pairs may say the same.
 
-    def decode(self, code: int) -> float:
+    @overload
+    def decode(self, code: int) -> float: ...
+
+    @overload
+    def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
+
+    def decode(self, code: Any, *, dtype: Any = None) -> Any:
         """Refused: there are no codes.
 
         Raises:
@@ -182,7 +192,15 @@ class OwnExponentFormat:
         """
         raise self._codeless(f"decode({code!r})")
 
-    def encode(self, value: float | Fraction) -> int:
+    @overload
+    def encode(self, value: float | Fraction) -> int: ...
+
+    @overload
+    def encode(
+        self, value: Tensor, *, rounding: object = None, overflow: object = None, seed: int | None = None
+    ) -> Tensor: ...
+
+    def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
         """Refused: there are no codes.
 
         Raises:

@@ -1,7 +1,8 @@
 """Codes of whole tensors, as ``encode`` and ``decode`` of the formats take them.
 
 This package needs the standard library alone: the operators that compute on tensors are found by name, and only where
-somebody has brought a tensor. It is the one place where a format calls what is built on it.
+somebody has brought a tensor. It is the one place where a format calls what is built on it, and where type checkers
+read PyTorch's types.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import format_error
+
+if TYPE_CHECKING:
+    from torch import Tensor as Tensor
+    from torch import dtype as dtype
 
 __all__ = ["CODECS", "check_scalar_arguments", "decode_tensor", "encode_tensor", "is_tensor"]
 

@@ -7,11 +7,19 @@ from typing import Any
 
 from gemmsim.arithmetic import Accumulator
 from gemmsim.formats import BlockFormat
+from gemmsim.ops.product.short_text import cut
 from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import block_of
 
-__all__ = ["MXAttentionConfig", "MXInferenceConfig", "MXLinearConfig", "attention_constants", "linear_constants"]
+__all__ = [
+    "MXAttentionConfig",
+    "MXInferenceConfig",
+    "MXLinearConfig",
+    "attention_constants",
+    "linear_constants",
+    "short_config",
+]
 
 #: As an accumulator: that of the forward product.
 SAME = "same"
@@ -129,6 +137,23 @@ class MXAttentionConfig:
         _normalise(self, ("accumulator",))
         q, k, v, p, g = self.query, self.key, self.value, self.probabilities, self.grad
         _check_products(*((a, b, self.accumulator) for a, b in ((q, k), (p, v), (g, k), (q, g), (g, v), (p, g))))
+
+
+def short_config(config: MXLinearConfig | MXInferenceConfig) -> str:
+    """A config as printed layers show it: the one block format that makes it, or up to 48 letters in the class's name.
+
+    ``'mxfp8_e4m3'``; ``MXLinearConfig('mxfp8_e4m3', grad='mxfp8_e5m2', accumulator='e5m10')``, where fields that are
+    not shown are the first one's format, float32 and what follows from the others.
+    """
+    first, *rest = ((field.name, getattr(config, field.name)) for field in fields(config))
+    usual = {
+        **dict.fromkeys(("weight", "grad", "activation"), first[1]),
+        **dict.fromkeys(("dgrad_accumulator", "wgrad_accumulator"), config.accumulator),
+        "accumulator": str(Accumulator.parse("fp32")),
+        "wgrad_with_hp": False,
+    }
+    other = [f"{name}={value!r}" for name, value in rest if value != usual[name]]
+    return f"{type(config).__name__}({cut(', '.join([repr(first[1]), *other]))})" if other else repr(first[1])
 
 
 @assume_constant_result

@@ -11,7 +11,7 @@ from gemmsim.nn.emulated import Emulated
 from gemmsim.nn.weights import refuse_computed, take_hooks
 from gemmsim.ops.errors import message
 
-from .configs import MXInferenceConfig
+from .configs import MXInferenceConfig, short_config
 from .errors import MXOperatorError
 from .frozen import frozen_product
 from .linear import add_bias, work_dtype
@@ -100,8 +100,8 @@ class MXInferenceLinear(Emulated, nn.Linear):
         return add_bias(out, self.bias, dtype).reshape(*input.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """Sizes and config."""
-        return f"{super().extra_repr()}, config={self.config}"
+        """Sizes, and the config in short."""
+        return f"{super().extra_repr()}, config={short_config(self.config)}"
 
 
 class NVFP4InferenceLinear(MXInferenceLinear):

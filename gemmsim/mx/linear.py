@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gemmsim.nn.emulated import Emulated
 from gemmsim.nn.weights import refuse_computed, take_hooks
 
-from .configs import MXLinearConfig
+from .configs import MXLinearConfig, short_config
 from .training import trained_matmul
 
 __all__ = ["MXLinear", "NVFP4Linear", "add_bias"]
@@ -85,8 +85,8 @@ class MXLinear(Emulated, nn.Linear):
         return add_bias(out, self.bias, dtype).reshape(*input.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """Sizes and config."""
-        return f"{super().extra_repr()}, config={self.config}"
+        """Sizes, and the config in short."""
+        return f"{super().extra_repr()}, config={short_config(self.config)}"
 
 
 class NVFP4Linear(MXLinear):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Format, TensorFormat
 from gemmsim.formats.remembered import remembered
@@ -27,10 +28,11 @@ AccumulatorLike: TypeAlias = str | Format | Cast | Accumulator | GemmSpec
 
 
 @takes_arrays
+@takes_spec("accumulator")
 def matmul(
     a: Any,
     b: Any,
-    accumulator: AccumulatorLike = "fp32",
+    spec: AccumulatorLike = "fp32",
     *,
     a_format: BlockLike | None = None,
     b_format: BlockLike | None = None,
@@ -43,15 +45,16 @@ def matmul(
         a, b: tensors, encoded here along K; what ``encode`` gave, a with ``dim=-1``, b with ``dim=-2``, the default
             packing, and its format in ``a_format``, ``b_format``; or encoded tensors that know their format and ``dim``
             (``codes``, ``scales``, ``tensor_scale``, ``format``, ``dim``, ``packing``, ``shape``).
-        accumulator: what the products are added in, ``gemmsim.acc`` or its string: "fp32" (scales in each product),
+        spec: what the products are added in, ``gemmsim.acc`` or its string: "fp32" (scales in each product),
             "scaled(fp32)" (scales on the sum of each block), "hw(blackwell, mxf8f6f4, e4m3)". A whole spec
-            ("mxfp8_e4m3 * mxfp4 : fp32") names the formats of plain tensors, too.
+            ("mxfp8_e4m3 * mxfp4 : fp32") names the formats of plain tensors, too. (``accumulator``, the former keyword,
+            is deprecated.)
         a_format, b_format: block formats of plain tensors and of ``Encoded``; None takes a tensor as it is.
         out_dtype: of the result; default: what the operands' dtypes promote to, float32 for ``Encoded``.
         seed: of stochastic roundings.
 
     Values, scales, special values and rounding: as ``gemmsim.qmatmul`` with the spec
-    ``"a_format * b_format : accumulator"``, which this is for two plain tensors, gradients included. There are none for
+    ``"a_format * b_format : spec"``, which this is for two plain tensors, gradients included. There are none for
     encoded operands.
 
     Raises:
@@ -62,12 +65,12 @@ def matmul(
     """
     if _is_plain(a) and _is_plain(b):
         # a string of its own, so that the tracer takes it for a constant
-        spec_text = f"{_plain_spec(accumulator, a_format, b_format)}"
+        spec_text = f"{_plain_spec(spec, a_format, b_format)}"
         return qmatmul(a, b, spec_text, seed=seed, out_dtype=out_dtype)
-    spec = _spec(accumulator, a_format, b_format, _own("a", a, a_format), _own("b", b, b_format))
-    formats = spec.a, spec.b
+    meaning = _spec(spec, a_format, b_format, _own("a", a, a_format), _own("b", b, b_format))
+    formats = meaning.a, meaning.b
     if any(isinstance(fmt, TENSOR_FORMATS) for fmt in formats):
-        asked = f"mx.matmul: {spec} with an encoded operand"
+        asked = f"mx.matmul: {meaning} with an encoded operand"
         raise SpecError(message(asked, "block floating point beside plain tensors", "Decode the other operand."))
     left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
     right = _coded("b", b, formats[1], -2, _size(a, formats[0], -1))
@@ -77,7 +80,7 @@ def matmul(
     if out_dtype is not None:
         check_out_dtype("mx.matmul", out_dtype)
     dtype = torch.promote_types(_dtype(a), _dtype(b)) if out_dtype is None else out_dtype
-    return mm_op(left, right, spec.key, check_seed("mx.matmul", seed), dtype)
+    return mm_op(left, right, meaning.key, check_seed("mx.matmul", seed), dtype)
 
 
 class _Named(NamedTuple):

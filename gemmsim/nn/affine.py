@@ -1,4 +1,4 @@
-"""What linear layers and convolutions share: formats as an attribute, conversion from torch.nn's modules."""
+"""What linear layers and convolutions share: the argument ``spec``, conversion from torch.nn's modules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecLike
 from gemmsim.ops import QAffineFormats
 from gemmsim.ops.product.readings import warn_of_format_alone
 from gemmsim.ops.product.short_text import short_formats
 
+from .bases import HasSpec
 from .conversion import stands_for
 from .emulated import Emulated, keep_called
 
@@ -21,11 +23,12 @@ FormatsLike = QAffineFormats | SpecLike
 _Module = TypeVar("_Module", bound="AffineModule")
 
 
-class AffineModule(Emulated, nn.Module):
-    """A module of ``torch.nn`` whose products are computed as ``formats`` says.
+class AffineModule(HasSpec, Emulated, nn.Module):
+    """A module of ``torch.nn`` whose products are computed as ``spec`` says.
 
-    ``formats`` may be assigned at any time. It is no parameter and no buffer: ``state_dict`` has the keys of the
-    torch.nn module, so weights load both ways.
+    The attribute ``formats``, ``spec`` as well, may be assigned at any time. It is no parameter and no buffer:
+    ``state_dict`` has the keys of the torch.nn module, so weights load both ways. The keyword ``formats``, which the
+    argument had before, is deprecated.
     """
 
     #: The torch.nn class that ``from_float`` takes.
@@ -41,9 +44,10 @@ class AffineModule(Emulated, nn.Module):
             own = [*shown, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
         cls.__signature__ = inspect.Signature(own)
 
-    def __init__(self, *args: Any, formats: FormatsLike | None = None, **kwargs: Any) -> None:
+    @takes_spec("formats")
+    def __init__(self, *args: Any, spec: FormatsLike | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.formats = formats
+        self.formats = spec
 
     @property
     def formats(self) -> QAffineFormats:
@@ -57,12 +61,13 @@ class AffineModule(Emulated, nn.Module):
 
     @formats.setter
     def formats(self, value: FormatsLike | None) -> None:
-        warn_of_format_alone(type(self).__name__, "formats", value)
+        warn_of_format_alone(type(self).__name__, "spec", value)
         self.__dict__["_formats"] = QAffineFormats.of(value)
 
     @classmethod
-    def from_float(cls: type[_Module], module: nn.Module, formats: FormatsLike | None = None) -> _Module:
-        """The module that ``module`` is, with ``formats``: the same parameters, hooks and training flag.
+    @takes_spec("formats")
+    def from_float(cls: type[_Module], module: nn.Module, spec: FormatsLike | None = None) -> _Module:
+        """The module that ``module`` is, with ``spec``: the same parameters, hooks and training flag.
 
         Of a lazy class, what it becomes.
 
@@ -80,12 +85,12 @@ class AffineModule(Emulated, nn.Module):
         for name, value in module.__dict__.items():
             new.__dict__[name] = value.copy() if isinstance(value, dict) else value
         keep_called(new)
-        new.formats = formats
+        new.formats = spec
         return new
 
     def _is_torchs_own(self) -> bool:
         return self.formats.plan.is_native
 
     def extra_repr(self) -> str:
-        """The arguments of torch.nn's module, then the formats in short."""
-        return f"{super().extra_repr()}, formats={short_formats(self.formats)}"
+        """The arguments of torch.nn's module, then the spec in short."""
+        return f"{super().extra_repr()}, spec={short_formats(self.formats)}"

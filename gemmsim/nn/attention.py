@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
 from gemmsim.ops.errors import message
@@ -16,16 +17,16 @@ from gemmsim.ops.product.matmul import FormatsLike
 from gemmsim.ops.product.readings import warn_of_format_alone
 from gemmsim.ops.product.short_text import short_formats
 
-from .bases import adopt
+from .bases import HasSpec, adopt
 from .emulated import Emulated, holds_emulated
 
 __all__ = ["QMultiheadAttention"]
 
 
-class QMultiheadAttention(Emulated, nn.MultiheadAttention):
+class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
     """``torch.nn.MultiheadAttention`` whose projections and attention compute as their formats say.
 
-    ``formats``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,
+    ``spec``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,
     as ``gemmsim.qlinear`` takes them; an ``out_proj`` that is a layer of gemmsim computes as that layer does. The
     forward arguments and results are torch's; masks, averaged weights, ``kdim``, ``vdim``, ``bias_k`` and
     ``add_zero_attn`` included. Rows that a mask hides entirely are as in torch NaN, or 0 with ``need_weights=False``,
@@ -35,33 +36,39 @@ class QMultiheadAttention(Emulated, nn.MultiheadAttention):
     formats: QAttentionFormats
     projection: QAffineFormats
 
+    @takes_spec("formats")
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
         add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
-        device: Any = None, dtype: Any = None, *, formats: QAttentionFormats | None = None,
+        device: Any = None, dtype: Any = None, *, spec: QAttentionFormats | None = None,
         projection: FormatsLike | None = None,
     ) -> None:  # fmt: skip
         more = (dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype)
         super().__init__(embed_dim, num_heads, *more)
-        self._put(formats, projection)
+        self._put(spec, projection)
 
-    def _put(self, formats: QAttentionFormats | None, projection: FormatsLike | None) -> None:
-        self.formats = QAttentionFormats.of(formats)
+    @classmethod
+    def _read(cls, spec: QAttentionFormats | None) -> QAttentionFormats:
+        return QAttentionFormats.of(spec)
+
+    def _put(self, spec: QAttentionFormats | None, projection: FormatsLike | None) -> None:
+        self.formats = self._read(spec)
         warn_of_format_alone(type(self).__name__, "projection", projection)
         self.projection = QAffineFormats.of(projection)
 
     @classmethod
+    @takes_spec("formats")
     def from_float(
-        cls, module: nn.Module, formats: QAttentionFormats | None = None, projection: FormatsLike | None = None
+        cls, module: nn.Module, spec: QAttentionFormats | None = None, projection: FormatsLike | None = None
     ) -> QMultiheadAttention:
         """This module in place of ``module``, of which it shares parameters and settings."""
         new = adopt(cls, module)
-        new._put(formats, projection)
+        new._put(spec, projection)
         return new
 
     def extra_repr(self) -> str:
-        """Sizes, and the formats in short."""
-        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, formats={short_formats(self.formats)}"
+        """Sizes, and the spec in short."""
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, spec={short_formats(self.formats)}"
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None,

@@ -1,4 +1,4 @@
-"""What emulated modules other than layers have in common: ``formats`` or two quantisers after torch's arguments."""
+"""What emulated modules other than layers have in common: ``spec`` or two quantisers after torch's arguments."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.ops import DTypeError
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QuantLike
@@ -14,7 +15,7 @@ from gemmsim.ops.rows.formats import read_quant
 
 from .emulated import Emulated, keep_called
 
-__all__ = ["WithFormats", "WithQuants", "adopt", "bias_argument"]
+__all__ = ["HasSpec", "WithFormats", "WithQuants", "adopt", "bias_argument"]
 
 _M = TypeVar("_M", bound=nn.Module)
 _F = TypeVar("_F", bound="WithFormats")
@@ -38,16 +39,35 @@ def bias_argument(bias: bool) -> dict[str, Any]:
     return {} if bias else {"bias": bias}
 
 
-class WithFormats(Emulated):
-    """Modules whose last argument is ``formats``."""
+class HasSpec:
+    """Mixin of modules whose attribute ``formats`` is what the argument ``spec`` says, and can be called so, too."""
+
+    @property
+    def spec(self) -> Any:
+        """``formats``, and assigned as the argument is."""
+        return self.formats
+
+    @spec.setter
+    def spec(self, value: Any) -> None:
+        self.formats = self._read(value)
+
+    @classmethod
+    def _read(cls, spec: Any) -> Any:
+        """What ``formats`` is for this argument."""
+        return spec
+
+
+class WithFormats(HasSpec, Emulated):
+    """Modules whose last argument is ``spec``."""
 
     formats: Any
 
     @classmethod
-    def from_float(cls: type[_F], module: nn.Module, formats: Any = None) -> _F:
+    @takes_spec("formats")
+    def from_float(cls: type[_F], module: nn.Module, spec: Any = None) -> _F:
         """This module in place of ``module``, of which it shares parameters, buffers and settings."""
         new = adopt(cls, module)  # type: ignore[type-var]
-        new.formats = cls._read(formats)
+        new.formats = cls._read(spec)
         return new
 
     def _is_torchs_own(self) -> bool:
@@ -55,13 +75,13 @@ class WithFormats(Emulated):
         return native
 
     @classmethod
-    def _read(cls, formats: Any) -> Any:
-        return cls._KIND.of(formats)  # type: ignore[attr-defined]
+    def _read(cls, spec: Any) -> Any:
+        return cls._KIND.of(spec)  # type: ignore[attr-defined]
 
     def extra_repr(self) -> str:
-        """The arguments of torch's module, and the formats in short."""
+        """The arguments of torch's module, and the spec in short."""
         first = super().extra_repr()  # type: ignore[misc]
-        return f"{first}{', ' if first else ''}formats={short_formats(self.formats)}"
+        return f"{first}{', ' if first else ''}spec={short_formats(self.formats)}"
 
 
 class WithQuants(Emulated):

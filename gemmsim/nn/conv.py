@@ -86,14 +86,14 @@ class _Conv3d(AffineModule):
 
 
 class QConv1d(_Conv1d, nn.Conv1d):
-    """``torch.nn.Conv1d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    """``torch.nn.Conv1d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv1d``."""
 
     float_class = nn.Conv1d
 
 
 class QLazyConv1d(_Conv1d, nn.LazyConv1d):
-    """``torch.nn.LazyConv1d`` with its arguments and ``formats``; its first input makes it a ``QConv1d``."""
+    """``torch.nn.LazyConv1d`` with its arguments and ``spec``; its first input makes it a ``QConv1d``."""
 
     cls_to_become = QConv1d
     float_class = nn.Conv1d
@@ -101,14 +101,14 @@ class QLazyConv1d(_Conv1d, nn.LazyConv1d):
 
 
 class QConv2d(_Conv2d, nn.Conv2d):
-    """``torch.nn.Conv2d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    """``torch.nn.Conv2d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv2d``."""
 
     float_class = nn.Conv2d
 
 
 class QLazyConv2d(_Conv2d, nn.LazyConv2d):
-    """``torch.nn.LazyConv2d`` with its arguments and ``formats``; its first input makes it a ``QConv2d``."""
+    """``torch.nn.LazyConv2d`` with its arguments and ``spec``; its first input makes it a ``QConv2d``."""
 
     cls_to_become = QConv2d
     float_class = nn.Conv2d
@@ -116,14 +116,14 @@ class QLazyConv2d(_Conv2d, nn.LazyConv2d):
 
 
 class QConv3d(_Conv3d, nn.Conv3d):
-    """``torch.nn.Conv3d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a string;
+    """``torch.nn.Conv3d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv3d``."""
 
     float_class = nn.Conv3d
 
 
 class QLazyConv3d(_Conv3d, nn.LazyConv3d):
-    """``torch.nn.LazyConv3d`` with its arguments and ``formats``; its first input makes it a ``QConv3d``."""
+    """``torch.nn.LazyConv3d`` with its arguments and ``spec``; its first input makes it a ``QConv3d``."""
 
     cls_to_become = QConv3d
     float_class = nn.Conv3d

@@ -96,14 +96,14 @@ class _ConvTranspose3d(AffineModule):
 
 
 class QConvTranspose1d(_ConvTranspose1d, nn.ConvTranspose1d):
-    """``torch.nn.ConvTranspose1d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    """``torch.nn.ConvTranspose1d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose1d``."""
 
     float_class = nn.ConvTranspose1d
 
 
 class QLazyConvTranspose1d(_ConvTranspose1d, nn.LazyConvTranspose1d):
-    """``torch.nn.LazyConvTranspose1d`` with its arguments and ``formats``; its first input makes it a
+    """``torch.nn.LazyConvTranspose1d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose1d``."""
 
     cls_to_become = QConvTranspose1d
@@ -112,14 +112,14 @@ class QLazyConvTranspose1d(_ConvTranspose1d, nn.LazyConvTranspose1d):
 
 
 class QConvTranspose2d(_ConvTranspose2d, nn.ConvTranspose2d):
-    """``torch.nn.ConvTranspose2d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    """``torch.nn.ConvTranspose2d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose2d``."""
 
     float_class = nn.ConvTranspose2d
 
 
 class QLazyConvTranspose2d(_ConvTranspose2d, nn.LazyConvTranspose2d):
-    """``torch.nn.LazyConvTranspose2d`` with its arguments and ``formats``; its first input makes it a
+    """``torch.nn.LazyConvTranspose2d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose2d``."""
 
     cls_to_become = QConvTranspose2d
@@ -128,14 +128,14 @@ class QLazyConvTranspose2d(_ConvTranspose2d, nn.LazyConvTranspose2d):
 
 
 class QConvTranspose3d(_ConvTranspose3d, nn.ConvTranspose3d):
-    """``torch.nn.ConvTranspose3d`` with its arguments, computed as ``formats`` says: ``QAffineFormats``, a spec or a
+    """``torch.nn.ConvTranspose3d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose3d``."""
 
     float_class = nn.ConvTranspose3d
 
 
 class QLazyConvTranspose3d(_ConvTranspose3d, nn.LazyConvTranspose3d):
-    """``torch.nn.LazyConvTranspose3d`` with its arguments and ``formats``; its first input makes it a
+    """``torch.nn.LazyConvTranspose3d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose3d``."""
 
     cls_to_become = QConvTranspose3d

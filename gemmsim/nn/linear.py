@@ -18,22 +18,22 @@ class _Linear(AffineModule):
     bias: Any
 
     def forward(self, input: Tensor) -> Tensor:
-        """``gemmsim.qlinear(input, weight, bias, formats)``."""
+        """``gemmsim.qlinear(input, weight, bias, spec)``."""
         return qlinear(input, self.weight, self.bias, self.formats)
 
 
 class QLinear(_Linear, nn.Linear):
-    """``torch.nn.Linear(in_features, out_features, bias, device, dtype)`` computed as ``formats`` says.
+    """``torch.nn.Linear(in_features, out_features, bias, device, dtype)`` computed as ``spec`` says.
 
-    ``formats``: ``QAffineFormats``, a spec or a string; None is PyTorch's own. Values and errors are
-    those of ``gemmsim.qlinear``.
+    ``spec``: a string, ``GemmSpec``, accumulator, cast or ``QAffineFormats``; None is PyTorch's own. Values and errors
+    are those of ``gemmsim.qlinear``. (``formats``, its former keyword, is deprecated.)
     """
 
     float_class = nn.Linear
 
 
 class QLazyLinear(_Linear, nn.LazyLinear):
-    """``torch.nn.LazyLinear(out_features, bias, device, dtype)`` with ``formats``; its first input makes it a
+    """``torch.nn.LazyLinear(out_features, bias, device, dtype)`` with ``spec``; its first input makes it a
     ``QLinear``."""
 
     cls_to_become = QLinear

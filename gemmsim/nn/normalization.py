@@ -1,4 +1,4 @@
-"""Normalisation modules: ``torch.nn``'s with ``formats``, and batch normalisation with quantisers."""
+"""Normalisation modules: ``torch.nn``'s with ``spec``, and batch normalisation with quantisers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.functional import qbatchnorm, qgroupnorm, qlayernorm, qrmsnorm
 from gemmsim.ops.product.affine_formats import QuantLike
 from gemmsim.ops.rows.formats import QLayerNormFormats, RowFormatsLike
@@ -16,48 +17,51 @@ __all__ = ["QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QGroupNorm", "QLayer
 
 
 class QLayerNorm(WithFormats, nn.LayerNorm):
-    """``torch.nn.LayerNorm`` with ``formats`` (``QLayerNormFormats``): ``gemmsim.qlayernorm`` of its parameters."""
+    """``torch.nn.LayerNorm`` with ``spec`` (``QLayerNormFormats``): ``gemmsim.qlayernorm`` of its parameters."""
 
     _KIND = QLayerNormFormats
 
+    @takes_spec("formats")
     def __init__(
         self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True,
-        device: Any = None, dtype: Any = None, *, formats: RowFormatsLike | None = None,
+        device: Any = None, dtype: Any = None, *, spec: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype)
-        self.formats = self._read(formats)
+        self.formats = self._read(spec)
 
     def forward(self, input: Tensor) -> Tensor:
         return qlayernorm(input, self.normalized_shape, self.weight, self.bias, self.eps, self.formats)
 
 
 class QRMSNorm(WithFormats, nn.RMSNorm):
-    """``torch.nn.RMSNorm`` with ``formats`` (``QLayerNormFormats``)."""
+    """``torch.nn.RMSNorm`` with ``spec`` (``QLayerNormFormats``)."""
 
     _KIND = QLayerNormFormats
 
+    @takes_spec("formats")
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
-        dtype: Any = None, *, formats: RowFormatsLike | None = None,
+        dtype: Any = None, *, spec: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
-        self.formats = self._read(formats)
+        self.formats = self._read(spec)
 
     def forward(self, x: Tensor) -> Tensor:
         return qrmsnorm(x, self.normalized_shape, self.weight, self.eps, self.formats)
 
 
 class QGroupNorm(WithFormats, nn.GroupNorm):
-    """``torch.nn.GroupNorm`` with ``formats`` (``QLayerNormFormats``)."""
+    """``torch.nn.GroupNorm`` with ``spec`` (``QLayerNormFormats``)."""
 
     _KIND = QLayerNormFormats
 
+    @takes_spec("formats")
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
-        dtype: Any = None, *, bias: bool = True, formats: RowFormatsLike | None = None,
+        dtype: Any = None, *, bias: bool = True, spec: RowFormatsLike | None = None,
     ) -> None:  # fmt: skip
         super().__init__(num_groups, num_channels, eps, affine, device, dtype, **bias_argument(bias))
-        self.formats = self._read(formats)
+        self.formats = self._read(spec)
 
     def forward(self, input: Tensor) -> Tensor:
         return qgroupnorm(input, self.num_groups, self.weight, self.bias, self.eps, self.formats)

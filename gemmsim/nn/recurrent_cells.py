@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.functional import qadd, qmul, qsigmoid, qtanh
 from gemmsim.ops import qlinear
 from gemmsim.ops.product.affine_formats import QuantLike
@@ -44,17 +45,18 @@ _Recurrent = TypeVar("_Recurrent", bound="RecurrentModule")
 
 
 class RecurrentModule(AffineModule):
-    """A recurrent module of ``torch.nn``: ``formats`` of its products (as ``QLinear``), ``fwd_quant`` and ``bwd_quant``
+    """A recurrent module of ``torch.nn``: ``spec`` of its products (as ``QLinear``), ``fwd_quant`` and ``bwd_quant``
     of every other step and of its gradient (as ``gemmsim.qadd``)."""
 
     fwd_quant: Any
     bwd_quant: Any
 
+    @takes_spec("formats")
     def __init__(
-        self, *args: Any, formats: FormatsLike | None = None, fwd_quant: QuantLike | None = None,
+        self, *args: Any, spec: FormatsLike | None = None, fwd_quant: QuantLike | None = None,
         bwd_quant: QuantLike | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(*args, formats=formats, **kwargs)
+        super().__init__(*args, spec=spec, **kwargs)
         self._put(fwd_quant, bwd_quant)
 
     def _put(self, fwd_quant: QuantLike | None, bwd_quant: QuantLike | None) -> None:
@@ -63,16 +65,17 @@ class RecurrentModule(AffineModule):
         self.bwd_quant = read_quant(owner, "bwd_quant", bwd_quant)
 
     @classmethod
+    @takes_spec("formats")
     def from_float(
-        cls: type[_Recurrent], module: nn.Module, formats: FormatsLike | None = None,
+        cls: type[_Recurrent], module: nn.Module, spec: FormatsLike | None = None,
         fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     ) -> _Recurrent:  # fmt: skip
-        """The module that ``module`` is, with formats: the same parameters, hooks and training flag.
+        """The module that ``module`` is, with ``spec``: the same parameters, hooks and training flag.
 
         Raises:
             TypeError: for a module of another class than the one of torch.nn that this one extends.
         """
-        new = super().from_float(module, formats)
+        new = super().from_float(module, spec)
         for name, value in new.__dict__.items():
             if isinstance(value, list):
                 new.__dict__[name] = list(value)
@@ -84,7 +87,7 @@ class RecurrentModule(AffineModule):
         return {"fwd_quant": self.fwd_quant, "bwd_quant": self.bwd_quant}
 
     def extra_repr(self) -> str:
-        """The arguments of torch.nn's module, then the formats and quantisers."""
+        """The arguments of torch.nn's module, then the spec and quantisers."""
         named = (("fwd_quant", self.fwd_quant), ("bwd_quant", self.bwd_quant))
         return ", ".join([super().extra_repr(), *(f"{n}={v!s}" for n, v in named if v is not None)])
 
@@ -108,7 +111,7 @@ def _check(owner: str, input: Tensor, states: tuple[Tensor, ...], sizes: tuple[i
 class QLSTMCell(RecurrentModule, nn.LSTMCell):
     """``torch.nn.LSTMCell(input_size, hidden_size, bias, device, dtype)`` with rounded steps.
 
-    Both products are ``gemmsim.qlinear(..., formats)``, biases included; then
+    Both products are ``gemmsim.qlinear(..., spec)``, biases included; then
     ``i, f, o = sigmoid(.)``, ``g = tanh(.)`` of ``add(x product + h product)``, ``c' = add(mul(f c), mul(i g))``,
     ``h' = mul(o, tanh(c'))``: each step the exact value rounded once by ``fwd_quant``, its gradient step by step by
     ``bwd_quant``. Without formats and quantisers it computes what torch's computes, up to the last bits.
@@ -130,7 +133,7 @@ class QLSTMCell(RecurrentModule, nn.LSTMCell):
 class QGRUCell(RecurrentModule, nn.GRUCell):
     """``torch.nn.GRUCell(input_size, hidden_size, bias, device, dtype)`` with rounded steps.
 
-    Both products are ``gemmsim.qlinear(..., formats)``, biases included; then ``r, z = sigmoid(add(. + .))``,
+    Both products are ``gemmsim.qlinear(..., spec)``, biases included; then ``r, z = sigmoid(add(. + .))``,
     ``n = tanh(add(. + mul(r, .)))``, ``h' = add(mul(sub(1 - z), n), mul(z, h))``; roundings as ``QLSTMCell``.
     """
 

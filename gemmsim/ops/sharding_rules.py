@@ -133,7 +133,7 @@ def _check_sum(a: DTensor, b: DTensor, mesh: DeviceMesh) -> None:
                 )
                 do = (
                     f"Gather it first: {name}.redistribute(placements=[Replicate()]), shard the other dimension of the "
-                    "weight, or take PyTorch's own product (formats=None)."
+                    "weight, or take PyTorch's own product (spec=None)."
                 )
                 raise ShardingError(message(asked, allowed, do))
 

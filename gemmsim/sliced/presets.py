@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import Hardware, SpecLike
 from gemmsim.arithmetic.errors import spec_error
 from gemmsim.formats import parse_cast
@@ -15,20 +16,21 @@ __all__ = ["bf16", "ozaki_int8", "tf32x3"]
 _PRODUCTS = {1: (1,), 2: (3, 4), 3: (9, 6)}
 
 
-def bf16(n: int, products: int | None = None, *, register: SpecLike = ":exact(fp32)", joined: bool = False) -> Sliced:
+@takes_spec("register")
+def bf16(n: int, products: int | None = None, *, spec: SpecLike = ":exact(fp32)", joined: bool = False) -> Sliced:
     """float32 by ``n`` bf16 slices of each operand, 1 to 3: "BF16x9" and its shorter forms.
 
     Args:
         n: slices. Three hold a float32 (of magnitude 2^-110 or more) exactly.
         products: kept cross terms, those with the smallest i + j: 1; 3 or 4; 6 or 9. Default 1, 3 and 9.
-        register: accumulator of each term, for instance ":hw(hopper, wgmma, bf16)"; exact by default, so that only the
-            slices left out and the roundings of the few totals count.
+        spec: of each term, for instance ":hw(hopper, wgmma, bf16)"; exact by default, so that only the slices left out
+            and the roundings of the few totals count. (``register``, the former keyword, is deprecated.)
         joined: whether all terms are summed in one such register; else each by itself, then in fp32. Least first.
 
     NaN, infinities, overflow and zeros: see ``Sliced``.
 
     Raises:
-        SpecError: for other numbers, or a register that means nothing.
+        SpecError: for other numbers, or a spec that means nothing.
 
     Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
     computations", ARITH 2019, arXiv:1904.06376 (x3, x6, x9; which terms).
@@ -40,7 +42,7 @@ def bf16(n: int, products: int | None = None, *, register: SpecLike = ":exact(fp
         asked = f"sliced.bf16({n}, products={products!r})"
         raise spec_error(asked, " or ".join(map(str, _PRODUCTS[n])), "These are whole diagonals i + j.")
     terms = _least_first(n, {3: 3, 6: 4}.get(kept, 2 * n))
-    return Sliced(FloatSlices(parse_cast("bf16/sat"), n), terms, register, joined)  # type: ignore[arg-type]
+    return Sliced(FloatSlices(parse_cast("bf16/sat"), n), terms, spec, joined)  # type: ignore[arg-type]
 
 
 def tf32x3(accumulate: str = "outside", *, arch: str = "ampere") -> Sliced:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
 from gemmsim.ops.arrays import takes_arrays
@@ -88,21 +89,23 @@ def integer_values(
 
 
 @takes_arrays
+@takes_spec("accumulator")
 def int_matmul(
     a: Tensor,
     b: Tensor,
     scale_a: Tensor | float = 1.0,
     scale_b: Tensor | float = 1.0,
     *,
-    accumulator: str = "int(32)",
+    spec: str = "int(32)",
     out_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """``(a @ b) / (scale_a * scale_b)`` with the sum in ``accumulator``, for integers a (..., M, K) and b (..., K, N).
+    """``(a @ b) / (scale_a * scale_b)`` with the sum in ``spec``, for integers a (..., M, K) and b (..., K, N).
 
     Args:
         a, b: whole numbers, in integer or float tensors.
         scale_a, scale_b: one number, or one for each row of a (..., M, 1) and column of b (..., 1, N). Not along K.
-        accumulator: "int(32)", "int(P, wrap)", "int(P, saturate)", or any other accumulator, or a whole spec.
+        spec: "int(32)", "int(P, wrap)", "int(P, saturate)", any other accumulator, or a whole spec. (``accumulator``,
+            the former keyword, is deprecated.)
         out_dtype: dtype of the result.
 
     The sum is exact as the accumulator defines it; it is divided by the product of the scales (exact) in float64 and
@@ -117,10 +120,10 @@ def int_matmul(
     check_tensor("int_matmul", "a", a)
     check_tensor("int_matmul", "b", b)
     scale = _scale_product(a, b, scale_a, scale_b)
-    total = _int_mm(a, b, accumulator)
+    total = _int_mm(a, b, spec)
     if total is None:
         left, right = (_carried(t) for t in (a, b))
-        total = qmatmul(left, right, product_formats(accumulator), out_dtype=torch.float64)
+        total = qmatmul(left, right, product_formats(spec), out_dtype=torch.float64)
     return (total.to(torch.float64) / scale).to(out_dtype)
 
 
@@ -175,6 +178,7 @@ def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:
 
 
 @takes_arrays
+@takes_spec("accumulator")
 def int_linear(
     x: Tensor,
     weight: Tensor,
@@ -185,7 +189,7 @@ def int_linear(
     num_bits: int | tuple[int, int] = 8,
     unsigned: bool | tuple[bool, bool] = False,
     narrow_range: bool | tuple[bool, bool] = True,
-    accumulator: str = "int(32)",
+    spec: str = "int(32)",
 ) -> Tensor:
     """``linear(x, weight, bias)`` of the integers of x and weight, in ``x``'s dtype, with straight-through gradients.
 
@@ -193,7 +197,7 @@ def int_linear(
         x, weight, bias: shapes (..., K), (N, K), (N,).
         input_amax: one number, or one for each row (..., 1). weight_amax: one number, or one for each output (N, 1).
         num_bits, narrow_range: of both, or (of x, of weight). unsigned: of x, or (of x, of weight).
-        accumulator: as ``int_matmul``.
+        spec: as ``int_matmul``.
 
     The result is ``int_matmul`` of the integers over the product of the scales; the bias is added in float32 after.
     Errors as ``tensor_quant`` and ``int_matmul``.
@@ -207,7 +211,7 @@ def int_linear(
         qx, qw = qx.to(torch.int8), qw.to(torch.int8)
     rows = qx.reshape(-1, qx.shape[-1])
     scale_x = sx.expand(*qx.shape[:-1], 1).reshape(-1, 1) if sx.numel() > 1 and sx.shape[-1] == 1 else sx
-    out = int_matmul(rows, qw.mT, scale_x, sw.mT if sw.dim() == 2 else sw, accumulator=accumulator)
+    out = int_matmul(rows, qw.mT, scale_x, sw.mT if sw.dim() == 2 else sw, spec=spec)
     if bias is not None:
         out = out + bias.to(out.dtype)
     return out.reshape(*x.shape[:-1], weight.shape[0]).to(x.dtype)

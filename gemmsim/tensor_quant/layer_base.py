@@ -25,6 +25,15 @@ class QuantLayer(Emulated):
     weight: Tensor
     accumulator: str | None
 
+    @property
+    def spec(self) -> str | None:
+        """``accumulator``, under the name of the argument that says it."""
+        return self.accumulator
+
+    @spec.setter
+    def spec(self, value: str | None) -> None:
+        self.accumulator = value
+
     def _is_torchs_own(self) -> bool:
         return True  # or refused by what it calls
 

@@ -50,7 +50,7 @@ class QuantLinear(QuantLayer, nn.Linear):
             num_bits=bits,
             unsigned=(self.input_quantizer.unsigned, self.weight_quantizer.unsigned),
             narrow_range=(self.input_quantizer.narrow_range, self.weight_quantizer.narrow_range),
-            accumulator=self.accumulator,
+            spec=self.accumulator,
         )
         return self.output_quantizer(out)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gemmsim._keywords import takes_spec
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.outer import call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
@@ -26,11 +27,12 @@ __all__ = ["calibrate", "quantize_"]
 Config = Mapping[str, Any]
 
 
+@takes_spec("accumulator")
 def quantize_(
     model: nn.Module,
     config: Config,
     *,
-    accumulator: str | Mapping[str, str | None] | None = None,
+    spec: str | Mapping[str, str | None] | None = None,
     report: Callable[[Conversion], Any] | None = None,
 ) -> nn.Module:
     """Give layers of ``model`` quantisers as ``config`` says, in place; returns ``model``.
@@ -44,8 +46,8 @@ def quantize_(
             description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a
             dict of the latter's fields; {"enable": False}, False or None switch off. ModelOpt's {"quant_cfg": config,
             ...} is read too.
-        accumulator: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: accumulator}.
-            None: PyTorch's own products of the quantised values.
+        spec: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: spec}. None:
+            PyTorch's own products of the quantised values. (``accumulator``, the former keyword, is deprecated.)
         report: called with the ``gemmsim.nn.Conversion``, the table of layers converted and left. Without it the table
             is logged: to "gemmsim", as a warning where layers were left that a pattern enables.
 
@@ -65,7 +67,7 @@ def quantize_(
         raise DescriptorError(message(asked, "a dict {pattern: description}", "Use {'*weight_quantizer': {...}}."))
     rules = _rules(patterns)
     with unchanged_on_error(model):
-        converted = _convert(model, rules, accumulator)
+        converted = _convert(model, rules, spec)
         call_children(model)
     Conversion.of("quantize_", model, converted, lambda *row: _why(rules, *row)).tell(report)
     return model

@@ -25,9 +25,9 @@ def multiplier() -> gs.acc.ProductTable:
 
 #: Operators that read terms through tables on the device, of an image or two matrices.
 CALLS = {
-    "convolution": lambda x, w: gs.qconv2d(x.view(2, 8, 20, 20), w.view(16, 8, 3, 3), formats=":e6m9", padding=1),
+    "convolution": lambda x, w: gs.qconv2d(x.view(2, 8, 20, 20), w.view(16, 8, 3, 3), spec=":e6m9", padding=1),
     "interleaved convolution": lambda x, w: gs.qconv2d(
-        x.view(2, 8, 20, 20), w.view(16, 8, 3, 3), formats=":interleaved(4, bf16/sr8)", seed=3
+        x.view(2, 8, 20, 20), w.view(16, 8, 3, 3), spec=":interleaved(4, bf16/sr8)", seed=3
     ),
     "interleaved": lambda x, w: gs.qmatmul(x.view(100, 64), w.view(64, 18), ":interleaved(4, bf16/sr8)", seed=3),
     "shuffled": lambda x, w: gs.qmatmul(x.view(100, 64), w.view(64, 18), ":shuffled(chunked(16, e5m10), 7)"),

@@ -63,10 +63,8 @@ def test_convolutions(name):
     g = torch.Generator().manual_seed(2)
     outputs = kernel[1] * how.get("groups", 1) if "transpose" in function.__name__ else kernel[0]
     x, w, bias = torch.randn(shape, generator=g), torch.randn(kernel, generator=g), torch.randn(outputs, generator=g)
-    check(lambda *t: function(*t, formats=spec, seed=3, **how), x, w, bias, context=name)
-    check(
-        lambda *t: function(*t, formats=spec, seed=3, **how), x.bfloat16(), w.bfloat16(), bias, context=f"{name} bf16"
-    )
+    check(lambda *t: function(*t, spec=spec, seed=3, **how), x, w, bias, context=name)
+    check(lambda *t: function(*t, spec=spec, seed=3, **how), x.bfloat16(), w.bfloat16(), bias, context=f"{name} bf16")
 
 
 def test_overflows_of_scaled_sums():
@@ -85,7 +83,7 @@ def test_a_captured_layer_and_convolution():
     image, kernel = torch.randn(2, 8, 20, 20, device="cuda"), torch.randn(16, 8, 3, 3, device="cuda")
 
     def calls():
-        return gs.qlinear(x, w, bias, "e4m3 : e5m10"), gs.qconv2d(image, kernel, formats=":e6m9", padding=1)
+        return gs.qlinear(x, w, bias, "e4m3 : e5m10"), gs.qconv2d(image, kernel, spec=":e6m9", padding=1)
 
     calls()
     graph = torch.cuda.CUDAGraph()

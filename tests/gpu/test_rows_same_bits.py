@@ -27,10 +27,10 @@ CALLS = {
     **{f"softmax-{fmt}": (lambda x, w, fmt=fmt: f.qsoftmax(x, -1, softmax_formats(fmt))) for fmt in STEPS},
     "softmax-tree": lambda x, w: f.qsoftmax(x, 1, softmax_formats("e5m10", order="tree(64)")),
     "softmax-lse": lambda x, w: f.qsoftmax(x, 1, gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10")),
-    **{f"layernorm-{fmt}": (lambda x, w, fmt=fmt: f.qlayernorm(x, w.shape, w, w, formats=gs.QLayerNormFormats(
+    **{f"layernorm-{fmt}": (lambda x, w, fmt=fmt: f.qlayernorm(x, w.shape, w, w, spec=gs.QLayerNormFormats(
         *[fmt] * 7, seed=5))) for fmt in STEPS},
-    "rmsnorm-tree": lambda x, w: f.qrmsnorm(x, w.shape, w, formats=gs.QLayerNormFormats(*["bf16"] * 7, order="tree(64)")),
-    "groupnorm": lambda x, w: f.qgroupnorm(x, 4, formats=gs.QLayerNormFormats(*["e5m10"] * 7)),
+    "rmsnorm-tree": lambda x, w: f.qrmsnorm(x, w.shape, w, spec=gs.QLayerNormFormats(*["bf16"] * 7, order="tree(64)")),
+    "groupnorm": lambda x, w: f.qgroupnorm(x, 4, spec=gs.QLayerNormFormats(*["e5m10"] * 7)),
     "batchnorm": lambda x, w: f.qbatchnorm(x, None, None, w, w, True, **WHOLE),
     "gelu": lambda x, w: f.qgelu(x, gs.QGELUFormats("e5m10", "e5m10", "e4m3", "e5m2")),
     "gelu-tanh": lambda x, w: f.qgelu(x, gs.QGELUFormats(None, "bf16"), "tanh"),
@@ -109,7 +109,7 @@ def test_convolutions(spec):
         g = torch.Generator().manual_seed(7)
         x = torch.randn(3, 4, 9, 8, generator=g).to(device).requires_grad_()
         w = torch.randn(6, 2, 3, 3, generator=g).to(device).requires_grad_()
-        out = gs.qconv2d(x, w, stride=2, padding=1, groups=2, formats=spec, seed=3)
+        out = gs.qconv2d(x, w, stride=2, padding=1, groups=2, spec=spec, seed=3)
         out.backward(torch.ones_like(out))
         return out.detach().cpu(), x.grad.cpu(), w.grad.cpu()
 

@@ -112,7 +112,7 @@ ROWS = {
         x, -1, gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", order="tree(64)")
     ),
     "layernorm sequential": lambda x: gs.functional.qlayernorm(
-        x, (x.shape[1],), formats=gs.QLayerNormFormats(*["e5m10"] * 7)
+        x, (x.shape[1],), spec=gs.QLayerNormFormats(*["e5m10"] * 7)
     ),
 }
 

@@ -42,8 +42,8 @@ def function_of(name):
 
 @EACH
 def test_the_module_is_the_function_on_its_parameters(name, args, lazy, lazy_args, shape):
-    module, x = module_of(name, args, formats=FORMATS), torch.randn(shape)
-    want = function_of(name)(x, module.weight, module.bias, formats=FORMATS)
+    module, x = module_of(name, args, spec=FORMATS), torch.randn(shape)
+    want = function_of(name)(x, module.weight, module.bias, spec=FORMATS)
     assert_bitwise_equal(module(x), want)
     module.formats = None
     assert_bitwise_equal(module(x), getattr(nn, name[1:]).forward(module, x))
@@ -51,7 +51,7 @@ def test_the_module_is_the_function_on_its_parameters(name, args, lazy, lazy_arg
 
 @EACH
 def test_the_state_is_that_of_the_torch_module(name, args, lazy, lazy_args, shape):
-    module, plain = module_of(name, args, formats=FORMATS), getattr(nn, name[1:])(*args)
+    module, plain = module_of(name, args, spec=FORMATS), getattr(nn, name[1:])(*args)
     assert isinstance(module, type(plain))
     assert list(module.state_dict()) == list(plain.state_dict())
     file = io.BytesIO()
@@ -64,7 +64,7 @@ def test_the_state_is_that_of_the_torch_module(name, args, lazy, lazy_args, shap
 
 @EACH
 def test_copies_and_pickles_keep_formats_and_values(name, args, lazy, lazy_args, shape):
-    module, x = module_of(name, args, formats=FORMATS), torch.randn(shape)
+    module, x = module_of(name, args, spec=FORMATS), torch.randn(shape)
     file = io.BytesIO()
     torch.save(module, file)
     file.seek(0)
@@ -90,19 +90,19 @@ def test_from_float_shares_parameters(name, args, lazy, lazy_args, shape):
 
 @EACH
 def test_a_lazy_module_becomes_the_other_at_its_first_input(name, args, lazy, lazy_args, shape):
-    module, x = module_of(lazy, lazy_args, formats=FORMATS), torch.randn(shape)
+    module, x = module_of(lazy, lazy_args, spec=FORMATS), torch.randn(shape)
     first = module(x)
     assert type(module) is getattr(gs.nn, name)
     assert_bitwise_equal(first, module(x))
-    assert_bitwise_equal(first, function_of(name)(x, module.weight, module.bias, formats=FORMATS))
+    assert_bitwise_equal(first, function_of(name)(x, module.weight, module.bias, spec=FORMATS))
 
 
 @EACH
 def test_repr_device_and_dtype(name, args, lazy, lazy_args, shape):
-    module = module_of(name, args, formats="e4m3 : e5m10", dtype=torch.float64, device="meta")
+    module = module_of(name, args, spec="e4m3 : e5m10", dtype=torch.float64, device="meta")
     assert module.weight.dtype == torch.float64 and module.weight.device.type == "meta"
-    assert repr(module).startswith(name) and repr(module).endswith(", formats='e4m3 : e5m10')")
-    assert module_of(name, args, bias=False, formats=FORMATS).bias is None
+    assert repr(module).startswith(name) and repr(module).endswith(", spec='e4m3 : e5m10')")
+    assert module_of(name, args, bias=False, spec=FORMATS).bias is None
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -132,7 +132,7 @@ def test_output_size_of_a_transposed_convolution():
 
 
 def test_training_and_other_dtypes():
-    net = nn.Sequential(gs.nn.QConv2d(2, 4, 3, formats=FORMATS), nn.Flatten(), gs.nn.QLinear(16, 2, formats=FORMATS))
+    net = nn.Sequential(gs.nn.QConv2d(2, 4, 3, spec=FORMATS), nn.Flatten(), gs.nn.QLinear(16, 2, spec=FORMATS))
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         net.to(dtype).zero_grad()
         net(torch.randn(3, 2, 4, 4, dtype=dtype)).sum().backward()

@@ -54,7 +54,7 @@ def encoder(layers=2, **options):
 def with_output(made=None):
     """Attention with a layer of ours as its ``out_proj``, put in by hand."""
     found = attention()
-    found.out_proj = QLinear(32, 32, formats=SPEC) if made is None else made
+    found.out_proj = QLinear(32, 32, spec=SPEC) if made is None else made
     return found
 
 
@@ -156,7 +156,7 @@ def test_hooks_that_change_inputs_and_results():
 
 def test_constructors_are_shown_as_pytorchs():
     assert str(inspect.signature(Doubling)) == str(inspect.signature(nn.Linear))
-    assert "formats" in inspect.signature(QLinear).parameters
+    assert "spec" in inspect.signature(QLinear).parameters
 
     class Own(Doubling):
         def __init__(self, size):
@@ -273,7 +273,7 @@ def test_layers_refuse_the_nested_tensors_of_an_encoder_with_words(at):
 
 def test_errors_of_other_inputs_are_as_ever():
     with pytest.raises(gs.ShapeError, match=r"qlinear|K|inner"):
-        QLinear(4, 4, formats=SPEC)(data(2, 3))
+        QLinear(4, 4, spec=SPEC)(data(2, 3))
     nested = torch.nested.nested_tensor([data(3, 4), data(2, 4)])
     assert gs.nn.QGELU()(nested).is_nested, "what PyTorch computes itself stays"
 
@@ -304,7 +304,7 @@ def test_layers_that_were_taken_out_again():
 def test_attention_of_ours_needs_nothing():
     layer = encoder(1).layers[0]
     layer.self_attn = ours = gs.nn.QMultiheadAttention(32, 4, batch_first=True)
-    ours.out_proj = QLinear(32, 32, formats=SPEC)
+    ours.out_proj = QLinear(32, 32, spec=SPEC)
     assert type(call_children(layer).self_attn) is gs.nn.QMultiheadAttention
 
 
@@ -353,7 +353,7 @@ class Noting(nn.MultiheadAttention):
 
 def test_a_subclass_keeps_its_own_forward():
     mha = Noting(32, 4, batch_first=True).eval()
-    mha.out_proj = QLinear(32, 32, formats=SPEC)
+    mha.out_proj = QLinear(32, 32, spec=SPEC)
     assert isinstance(call_children(mha), Noting) and type(mha).__name__ == "Noting"
     for twin in (mha, copy.deepcopy(mha), pickle.loads(pickle.dumps(mha))):
         assert torch.equal(twin(*[data()] * 3)[0], by_hand(data(), twin)) and twin.calls == 1

@@ -120,10 +120,10 @@ def test_constructors_are_torchs_plus_formats(name):
     theirs = next(c for c in type(module).__mro__ if c.__module__.startswith("torch.nn.modules"))
     want = list(inspect.signature(theirs).parameters.values())
     got = list(inspect.signature(type(module)).parameters.values())
-    shared = [p for p in got if p.name not in ("formats", "projection", "fwd_quant", "bwd_quant")]
+    shared = [p for p in got if p.name not in ("spec", "projection", "fwd_quant", "bwd_quant")]
     if name not in ("QLSTM", "QGRU"):  # where torch's say nothing themselves
         assert [(p.name, p.default, p.kind) for p in shared] == [(p.name, p.default, p.kind) for p in want]
-    assert any(p.name in ("formats", "fwd_quant") for p in got)
+    assert any(p.name in ("spec", "fwd_quant") for p in got)
     assert "e5m10" in repr(module)
 
 

@@ -54,7 +54,7 @@ def encoded(old):
 
 
 def lazy(old):
-    made = gs.nn.QLazyLinear(32, formats=SPEC)
+    made = gs.nn.QLazyLinear(32, spec=SPEC)
     made(torch.zeros(1, 32))
     return copied(made, old)
 
@@ -86,7 +86,7 @@ NORMS = {
     "microxcaling.LayerNorm": lambda old: copied(microxcaling.LayerNorm(32, mx_specs=MX), old),
 }
 ACTIVATIONS = {
-    "QGELU": lambda: gs.nn.QGELU(formats=gs.QGELUFormats(HALF, HALF, HALF, HALF)),
+    "QGELU": lambda: gs.nn.QGELU(spec=gs.QGELUFormats(HALF, HALF, HALF, HALF)),
     "microxcaling.ReLU": lambda: microxcaling.ReLU(mx_specs=MX),
     "Quantizer": lambda: nn.Sequential(nn.ReLU(), gs.nn.Quantizer("e4m3")),
 }
@@ -252,7 +252,7 @@ def test_attention_with_an_output_layer_of_ours_has_the_bits_of_pytorch(settings
 
 def test_attention_refuses_what_it_cannot_compute():
     ours = nn.MultiheadAttention(32, 4, batch_first=True).eval()
-    ours.out_proj = gs.nn.QLinear(32, 32, formats=SPEC)
+    ours.out_proj = gs.nn.QLinear(32, 32, spec=SPEC)
     call_children(ours)
     x = inputs()[0]
     with pytest.raises(RuntimeError, match="is_causal without attn_mask"):

@@ -29,11 +29,11 @@ def told(call):
 
 
 PLACES = {
-    "QLinear": lambda f: gs.nn.QLinear(2, 2, formats=f),
+    "QLinear": lambda f: gs.nn.QLinear(2, 2, spec=f),
     "QLinear.from_float": lambda f: gs.nn.QLinear.from_float(torch.nn.Linear(2, 2), f),
     "formats=": lambda f: setattr(gs.nn.QLinear(2, 2), "formats", f),
-    "QConv2d": lambda f: gs.nn.QConv2d(1, 1, 1, formats=f),
-    "QLSTM": lambda f: gs.nn.QLSTM(2, 2, formats=f),
+    "QConv2d": lambda f: gs.nn.QConv2d(1, 1, 1, spec=f),
+    "QLSTM": lambda f: gs.nn.QLSTM(2, 2, spec=f),
     "QMultiheadAttention": lambda f: gs.nn.QMultiheadAttention(2, 1, projection=f),
     "fprop": lambda f: gs.QAffineFormats(fprop=f),
     "dgrad": lambda f: gs.QAffineFormats(dgrad=f),
@@ -65,8 +65,8 @@ def test_the_warning_points_at_the_line_that_gives_the_format():
 
 def test_the_meaning_of_a_format_alone_is_that_of_a_spec():
     with pytest.warns(gs.FormatsWarning):
-        layer = gs.nn.QLinear(2, 2, formats="e4m3")
-    assert layer.formats == gs.nn.QLinear(2, 2, formats=":e4m3").formats
+        layer = gs.nn.QLinear(2, 2, spec="e4m3")
+    assert layer.formats == gs.nn.QLinear(2, 2, spec=":e4m3").formats
     assert told(lambda: pickle.loads(pickle.dumps(layer))) == []
     assert told(lambda: gs.QAffineFormats.from_dict(layer.formats.to_dict())) == []
 
@@ -76,12 +76,12 @@ def test_the_meaning_of_a_format_alone_is_that_of_a_spec():
     gs.GemmSpec.parse("e4m3"), gs.acc.sequential("e4m3"), "fp32 -> fp16",
 ])  # fmt: skip
 def test_what_says_its_place_does_not_warn(value):
-    assert told(lambda: gs.nn.QLinear(2, 2, formats=value)) == []
+    assert told(lambda: gs.nn.QLinear(2, 2, spec=value)) == []
 
 
 def test_formats_and_casts_warn_like_their_names():
     for value in (gs.formats.E4M3, gs.formats.parse_cast("e4m3/sat")):
-        (message,) = told(lambda v=value: gs.nn.QLinear(2, 2, formats=v))
+        (message,) = told(lambda v=value: gs.nn.QLinear(2, 2, spec=v))
         assert "':e4m3" in message
 
 
@@ -94,7 +94,7 @@ def test_functions_and_specs_do_not_warn():
 
 def test_text_that_is_no_spec_keeps_its_error():
     with pytest.raises(gs.SpecError):
-        gs.nn.QLinear(2, 2, formats="e4m3 -> nothing")
+        gs.nn.QLinear(2, 2, spec="e4m3 -> nothing")
 
 
 # Gradients that vanish
@@ -112,7 +112,7 @@ def backward(layer, factor, shape=(8, 16)):
 
 def linear(formats):
     torch.manual_seed(0)
-    return gs.nn.QLinear(16, 32, formats=formats)
+    return gs.nn.QLinear(16, 32, spec=formats)
 
 
 def test_vanishing_gradients_are_told_once_and_what_to_do():
@@ -133,7 +133,7 @@ def test_vanishing_gradients_are_told_once_and_what_to_do():
 def test_every_place_where_gradients_vanish_is_seen(formats, kind):
     torch.manual_seed(0)
     layer, shape = (
-        (linear(formats), (8, 16)) if kind == "linear" else (gs.nn.QConv2d(3, 8, 3, formats=formats), (2, 3, 6, 6))
+        (linear(formats), (8, 16)) if kind == "linear" else (gs.nn.QConv2d(3, 8, 3, spec=formats), (2, 3, 6, 6))
     )
     assert len(told(lambda: backward(layer, 2.0**-20, shape))) == 1
 

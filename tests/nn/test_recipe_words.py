@@ -18,14 +18,14 @@ def test_the_words_are_the_recipes():
     assert sorted(RECIPES) == sorted(gs.recipes.__all__)
 
 
-@pytest.mark.parametrize("name", gs.recipes.__all__)
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_word_is_its_recipe(name):
     recipe = getattr(gs.recipes, name)()
     for text in (name, f"{name}()", f" {name.upper()} ( )", str(recipe), repr(recipe)):
         assert gs.QAffineFormats.of(text) == recipe
         assert Config.of(text) == Config.of(recipe) and Config.of([("*", text)]) == Config.of([("*", recipe)])
         assert gs.explain(text) == gs.explain(recipe)
-        layer = gs.nn.QLinear(32, 8, formats=text)
+        layer = gs.nn.QLinear(32, 8, spec=text)
         assert layer.formats == recipe
         layer.formats = None
         layer.formats = text
@@ -34,7 +34,7 @@ def test_a_word_is_its_recipe(name):
     assert Config.from_dict({"rules": [{"formats": name}]}) == Config.of(recipe)
 
 
-@pytest.mark.parametrize("name", gs.recipes.__all__)
+@pytest.mark.parametrize("name", RECIPES)
 def test_a_word_computes_what_its_recipe_computes(name):
     torch.manual_seed(0)
     x, w, recipe = torch.randn(4, 64), torch.randn(8, 64), getattr(gs.recipes, name)()

@@ -40,7 +40,7 @@ def test_recipes_are_values_with_a_source(recipe):
 def test_a_small_network_learns_with_tiny_losses_and_large_inputs(recipe):
     torch.manual_seed(0)
     formats = recipe()
-    net = nn.Sequential(gs.nn.QLinear(32, 32, formats=formats), nn.ReLU(), gs.nn.QLinear(32, 4, formats=formats))
+    net = nn.Sequential(gs.nn.QLinear(32, 32, spec=formats), nn.ReLU(), gs.nn.QLinear(32, 4, spec=formats))
     x = torch.randn(64, 32)
     target = torch.tanh(x @ torch.randn(32, 4) / 6)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2, eps=1e-30)
@@ -102,7 +102,7 @@ def test_deepseek_adds_scaled_totals_of_128():
 
 @pytest.mark.parametrize("recipe", [gs.recipes.hopper_fp8, gs.recipes.fp16_accumulate], ids=lambda r: r.__name__)
 def test_recipes_for_convolutions(recipe):
-    layer = gs.nn.QConv2d(3, 4, 3, formats=recipe())
+    layer = gs.nn.QConv2d(3, 4, 3, spec=recipe())
     layer(torch.randn(2, 3, 8, 8) * 1e6).mul(2.0**-60).sum().backward()
     assert layer.weight.grad.isfinite().all() and layer.weight.grad.ne(0).all()
 

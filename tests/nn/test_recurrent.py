@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 import gemmsim as gs
 from gemmsim import nn as gnn
 
-IDENTITY = {"formats": ":fp32", "fwd_quant": "fp32", "bwd_quant": "fp32"}
+IDENTITY = {"spec": ":fp32", "fwd_quant": "fp32", "bwd_quant": "fp32"}
 LAYERS = {
     "plain": {},
     "stacked": {"num_layers": 2, "bidirectional": True, "batch_first": True},
@@ -99,7 +99,7 @@ def exact_lstm(gates: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torc
 
 def test_every_step_of_a_cell_is_rounded_once():
     """float64 holds sums and products of binary16 exactly, and its functions come far nearer than half an ulp of it."""
-    module, ours = pair("LSTMCell", 4, 5, formats={"formats": ":e5m10", "fwd_quant": "e5m10", "bwd_quant": "e5m10"})
+    module, ours = pair("LSTMCell", 4, 5, formats={"spec": ":e5m10", "fwd_quant": "e5m10", "bwd_quant": "e5m10"})
     x = randn(64, 4).half().float()
     h, c = randn(64, 5).half().float(), randn(64, 5, 1)[..., 0].half().float()
     sides = ((x, ours.weight_ih, ours.bias_ih), (h, ours.weight_hh, ours.bias_hh))
@@ -128,7 +128,7 @@ def test_gates_round_once_and_so_do_their_gradients():
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "LSTMCell", "GRUCell"])
 def test_modules_are_built_copied_and_loaded_as_torchs(kind):
-    formats = {"formats": "e4m3 : e5m10", "fwd_quant": "e5m10", "bwd_quant": "bf16"}
+    formats = {"spec": "e4m3 : e5m10", "fwd_quant": "e5m10", "bwd_quant": "bf16"}
     module, ours = pair(kind, 4, 5, formats=formats)
     built = getattr(gnn, f"Q{kind}")(4, 5, **formats)
     assert isinstance(built, type(module))

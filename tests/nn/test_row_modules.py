@@ -20,7 +20,7 @@ NORM, SOFT, GELU = (
     gs.QGELUFormats(ID, ID, ID, ID),
 )
 QUANTS = {"fwd_quant": ID, "bwd_quant": ID}
-ATTENTION = {"formats": gs.QAttentionFormats(":fp32", SOFT, ":fp32"), "projection": ":fp32"}
+ATTENTION = {"spec": gs.QAttentionFormats(":fp32", SOFT, ":fp32"), "projection": ":fp32"}
 
 
 def randn(*shape: int) -> torch.Tensor:
@@ -29,15 +29,15 @@ def randn(*shape: int) -> torch.Tensor:
 
 IDS = torch.tensor([[1, 0, 1], [4, 2, 1]])
 CASES = {
-    "QLayerNorm": (nn.LayerNorm, ((6,),), {}, {"formats": NORM}, [randn(3, 4, 6)]),
-    "QRMSNorm": (nn.RMSNorm, ((6,),), {}, {"formats": NORM}, [randn(3, 4, 6)]),
-    "QGroupNorm": (nn.GroupNorm, (2, 4), {}, {"formats": NORM}, [randn(3, 4, 6)]),
+    "QLayerNorm": (nn.LayerNorm, ((6,),), {}, {"spec": NORM}, [randn(3, 4, 6)]),
+    "QRMSNorm": (nn.RMSNorm, ((6,),), {}, {"spec": NORM}, [randn(3, 4, 6)]),
+    "QGroupNorm": (nn.GroupNorm, (2, 4), {}, {"spec": NORM}, [randn(3, 4, 6)]),
     "QBatchNorm1d": (nn.BatchNorm1d, (4,), {}, QUANTS, [randn(3, 4, 6)]),
     "QBatchNorm2d": (nn.BatchNorm2d, (4,), {"affine": False}, QUANTS, [randn(3, 4, 6, 2)]),
     "QBatchNorm3d": (nn.BatchNorm3d, (4,), {"track_running_stats": False}, QUANTS, [randn(3, 4, 6, 2, 2)]),
-    "QSoftmax": (nn.Softmax, (1,), {}, {"formats": SOFT}, [randn(3, 4, 6)]),
-    "QGELU": (nn.GELU, ("tanh",), {}, {"formats": GELU}, [randn(3, 4)]),
-    "QSiLU": (nn.SiLU, (), {}, {"formats": GELU}, [randn(3, 4)]),
+    "QSoftmax": (nn.Softmax, (1,), {}, {"spec": SOFT}, [randn(3, 4, 6)]),
+    "QGELU": (nn.GELU, ("tanh",), {}, {"spec": GELU}, [randn(3, 4)]),
+    "QSiLU": (nn.SiLU, (), {}, {"spec": GELU}, [randn(3, 4)]),
     "QAvgPool1d": (nn.AvgPool1d, (2, 1, 1), {}, QUANTS, [randn(3, 4, 6)]),
     "QAvgPool2d": (nn.AvgPool2d, (2,), {"ceil_mode": True}, QUANTS, [randn(3, 5, 6)]),
     "QAvgPool3d": (nn.AvgPool3d, (2,), {}, QUANTS, [randn(1, 2, 4, 5, 6)]),

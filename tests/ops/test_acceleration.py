@@ -298,7 +298,7 @@ def test_operands_that_hold_numbers_of_fp16_are_operands_of_fp16(round_, dtype):
 
 def test_a_layers_own_quantisers_make_operands_of_fp16():
     layer = gs.nn.QLinear(
-        64, 8, bias=False, formats=gs.QAffineFormats("fp16", "fp16", input_quant="fp16", weight_quant="e4m3")
+        64, 8, bias=False, spec=gs.QAffineFormats("fp16", "fp16", input_quant="fp16", weight_quant="e4m3")
     )
     x = torch.randn(5, 64).requires_grad_()
     with On(True):
@@ -309,7 +309,7 @@ def test_a_layers_own_quantisers_make_operands_of_fp16():
 
 
 def test_the_gradient_of_a_bias_is_a_sum_and_no_librarys_product():
-    layer = gs.nn.QLinear(4, 3, formats="fp16 : fp16")
+    layer = gs.nn.QLinear(4, 3, spec="fp16 : fp16")
     x, grads = torch.ones(2**10, 4), torch.randn(2**10, 3, generator=torch.Generator().manual_seed(0)).half().float()
     found = []
     for on in (True, False):

@@ -38,14 +38,14 @@ CASES = {
         lambda x, w: gs.qmatmul(x, w, gs.recipes.hopper_fp8()), (full(512, 64), EYE),
     ),
     "qconv2d": (
-        lambda x, w, b: gs.qconv2d(x, w, b, formats=":fp32"), (full(2, 64, 16, 16), EYE[..., None, None], full(64)),
+        lambda x, w, b: gs.qconv2d(x, w, b, spec=":fp32"), (full(2, 64, 16, 16), EYE[..., None, None], full(64)),
     ),
     "qconv_transpose2d": (
-        lambda x, w, b: gs.qconv_transpose2d(x, w, b, formats=":fp32"),
+        lambda x, w, b: gs.qconv_transpose2d(x, w, b, spec=":fp32"),
         (full(2, 64, 16, 16), EYE[..., None, None].expand(64, 64, 2, 2), full(64)),
     ),
     "qlayernorm": (
-        lambda x, w, b: gs.qlayernorm(x, (64,), w, b, formats="fp32"), (full(512, 64), torch.ones(64), full(64)),
+        lambda x, w, b: gs.qlayernorm(x, (64,), w, b, spec="fp32"), (full(512, 64), torch.ones(64), full(64)),
     ),
     "qadd": (lambda x, y: gs.qadd(x, y, "fp32", "fp32"), (full(512, 64), full(512, 64))),
     "linear under emulation": (emulated(F.linear), (full(4096, 64), EYE, full(64))),

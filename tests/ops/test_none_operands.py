@@ -36,7 +36,7 @@ OTHERS = {
     "count_overflows, a": lambda: gs.count_overflows(None, W, "int8 : int(20)"),
     "count_overflows, b": lambda: gs.count_overflows(X, None, "int8 : int(20)"),
     "explain": lambda: gs.explain(None),
-    "QLinear": lambda: qnn.QLinear(32, 4, formats=":fp32")(None),
+    "QLinear": lambda: qnn.QLinear(32, 4, spec=":fp32")(None),
     "mx.to_mx": lambda: gs.mx.to_mx(None, "mxfp4"),
     "mx.matmul": lambda: gs.mx.matmul(None, None, ":fp32"),
     "mx.requantize": lambda: gs.mx.requantize(None, 0),

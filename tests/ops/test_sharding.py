@@ -61,7 +61,7 @@ for formats in (
     gs.QAffineFormats(fprop=":bf16", dgrad=":e5m10", wgrad=None, grad_quant="e5m2"),
 ):
     torch.manual_seed(0)
-    layer = gs.nn.QLinear(32, 10, formats=formats)
+    layer = gs.nn.QLinear(32, 10, spec=formats)
     plain = x.clone().requires_grad_()
     want = gs.qlinear(plain, layer.weight, layer.bias, formats, seed=9)
     want.backward(g)

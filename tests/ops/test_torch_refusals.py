@@ -45,7 +45,7 @@ def convolution(n: int, transposed: bool):
     good |= {"stride": 1, "padding": 0, "groups": 2, "dilation": 1}
     if transposed:
         good["output_padding"] = 0
-    return getattr(F, name), lambda input, weight, **rest: ours(input, weight, **rest, formats=":fp32"), good
+    return getattr(F, name), lambda input, weight, **rest: ours(input, weight, **rest, spec=":fp32"), good
 
 
 def pool(n: int):
@@ -72,12 +72,12 @@ CALLS = {
     "matmul": (lambda input, other: torch.matmul(input, other), lambda input, other: gs.qmatmul(input, other, ":fp32"), {"input": randn(2, 3, 4), "other": randn(2, 4, 5)}),
     "mm": (lambda input, other: torch.mm(input, other), lambda input, other: gs.qmm(input, other, ":fp32"), {"input": randn(3, 4), "other": randn(4, 5)}),
     "softmax": (lambda input, dim: F.softmax(input, dim), lambda input, dim: gs.qsoftmax(input, dim, SOFT), {"input": randn(2, 3), "dim": 1}),
-    "layernorm": (F.layer_norm, lambda input, normalized_shape, **rest: gs.qlayernorm(input, normalized_shape, **rest, formats=NORM), {"input": randn(2, 3, 4), "normalized_shape": (3, 4), "weight": randn(3, 4), "bias": randn(3, 4), "eps": 1e-5}),
-    "rmsnorm": (F.rms_norm, lambda input, normalized_shape, **rest: gs.qrmsnorm(input, normalized_shape, **rest, formats=NORM), {"input": randn(2, 3, 4), "normalized_shape": (4,), "weight": C, "eps": 1e-5}),
-    "groupnorm": (F.group_norm, lambda input, num_groups, **rest: gs.qgroupnorm(input, num_groups, **rest, formats=NORM), {"input": X, "num_groups": 2, "weight": C, "bias": C, "eps": 1e-5}),
+    "layernorm": (F.layer_norm, lambda input, normalized_shape, **rest: gs.qlayernorm(input, normalized_shape, **rest, spec=NORM), {"input": randn(2, 3, 4), "normalized_shape": (3, 4), "weight": randn(3, 4), "bias": randn(3, 4), "eps": 1e-5}),
+    "rmsnorm": (F.rms_norm, lambda input, normalized_shape, **rest: gs.qrmsnorm(input, normalized_shape, **rest, spec=NORM), {"input": randn(2, 3, 4), "normalized_shape": (4,), "weight": C, "eps": 1e-5}),
+    "groupnorm": (F.group_norm, lambda input, num_groups, **rest: gs.qgroupnorm(input, num_groups, **rest, spec=NORM), {"input": X, "num_groups": 2, "weight": C, "bias": C, "eps": 1e-5}),
     "batchnorm": (F.batch_norm, lambda input, **rest: gs.qbatchnorm(input, **rest, **QUANTS), {"input": X, "running_mean": C, "running_var": C.abs(), "weight": C, "bias": C, "training": True, "momentum": 0.1, "eps": 1e-5}),
     "embedding": (F.embedding, lambda input, weight, **rest: gs.qembedding(input, weight, **rest, **QUANTS), {"input": torch.tensor([[0, 1], [2, 3]]), "weight": randn(4, 3), "padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}),
-    "attention": (F.scaled_dot_product_attention, lambda **all: gs.qattention(**all, formats=ATTENTION), {"query": randn(2, 4, 5, 8), "key": randn(2, 4, 7, 8), "value": randn(2, 4, 7, 6), "attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}),
+    "attention": (F.scaled_dot_product_attention, lambda **all: gs.qattention(**all, spec=ATTENTION), {"query": randn(2, 4, 5, 8), "key": randn(2, 4, 7, 8), "value": randn(2, 4, 7, 6), "attn_mask": None, "dropout_p": 0.0, "is_causal": False, "scale": None, "enable_gqa": False}),
     "gelu": (F.gelu, lambda input, approximate: gs.qgelu(input, GELU, approximate), {"input": PAIR["input"], "approximate": "none"}),
     "silu": (F.silu, lambda input: gs.qsilu(input, GELU), {"input": PAIR["input"]}),
     "relu": (F.relu, lambda input: gs.qrelu(input, ID, ID), {"input": PAIR["input"]}),

@@ -38,7 +38,7 @@ def test_bf16_slices_recover_float32_product_by_product(seed):
     assert found[3, 9] < found[3, 6] < relative(gs.qmatmul(a, b, ":fp32"), want) / 5
     for products in (6, 9):
         for joined in (False, True):
-            cutting = sliced.bf16(3, products, register=":hw(hopper, wgmma, bf16)", joined=joined)
+            cutting = sliced.bf16(3, products, spec=":hw(hopper, wgmma, bf16)", joined=joined)
             assert 0.9e-6 < relative(cutting(a, b), want) < 1.1e-6, "a register that cuts off stops them"
 
 

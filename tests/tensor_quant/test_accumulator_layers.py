@@ -39,7 +39,7 @@ def test_scale_amax_counts_in_integer_products_too():
 
 @pytest.mark.parametrize("pattern", ["*input_quantizer", "*weight_quantizer"])
 def test_one_quantised_side_has_no_integer_product(pattern):
-    model = tq.quantize_(network(), {pattern: {"num_bits": 8}}, accumulator="int(16, wrap)")
+    model = tq.quantize_(network(), {pattern: {"num_bits": 8}}, spec="int(16, wrap)")
     with pytest.raises(tq.DescriptorError, match="alone quantised"):
         model(data(2, 16))
     tq.quantize_(model, INT8)
@@ -51,7 +51,7 @@ def test_one_quantised_side_has_no_integer_product(pattern):
 
 
 def test_unsigned_weights_are_unsigned_in_integer_products():
-    model = tq.quantize_(network(), {**INT8, "*weight_quantizer": {"unsigned": True}}, accumulator="int(32)")
+    model = tq.quantize_(network(), {**INT8, "*weight_quantizer": {"unsigned": True}}, spec="int(32)")
     with pytest.raises(tq.SignError):
         model(data(2, 16))
     with torch.no_grad():
@@ -65,10 +65,10 @@ def test_unsigned_weights_are_unsigned_in_integer_products():
 
 def test_accumulators_are_checked_when_they_are_given():
     with pytest.raises(FormatError, match="foo"):
-        tq.quantize_(network(), INT8, accumulator="foo")
+        tq.quantize_(network(), INT8, spec="foo")
     with pytest.raises(tq.DescriptorError, match="names no layer"):
-        tq.quantize_(network(), INT8, accumulator={"head*": "int(16, wrap)"})
-    model = tq.quantize_(network(), INT8, accumulator={"0": "int(16, wrap)", "2": None})
+        tq.quantize_(network(), INT8, spec={"head*": "int(16, wrap)"})
+    model = tq.quantize_(network(), INT8, spec={"0": "int(16, wrap)", "2": None})
     assert (model[0].accumulator, model[2].accumulator) == ("int(16, wrap)", None)
 
 
@@ -77,9 +77,9 @@ def test_integer_operands_keep_all_their_bits():
     want = torch.tensor([[(2**25 + 1) * 3 + 5]], dtype=torch.float64)
     for dtype in (torch.int32, torch.int64):
         b = torch.tensor([[3], [5]], dtype=dtype)
-        assert torch.equal(tq.int_matmul(a.to(dtype), b, accumulator="int(40)", out_dtype=torch.float64), want)
+        assert torch.equal(tq.int_matmul(a.to(dtype), b, spec="int(40)", out_dtype=torch.float64), want)
     with pytest.raises(TypeError, match=r"beyond 2\^53"):
-        tq.int_matmul(torch.tensor([[2**53 + 1]]), torch.tensor([[1]]), accumulator="int(53)")
+        tq.int_matmul(torch.tensor([[2**53 + 1]]), torch.tensor([[1]]), spec="int(53)")
 
 
 def test_another_description_keeps_what_belongs_to_the_tensor():

@@ -90,7 +90,7 @@ def test_refusals():
     model = tq.quantize_(nn.Sequential(nn.Linear(8, 4)), {"*input_quantizer": {"bias": bias}})
     with pytest.raises(tq.AmaxShapeError, match="bias shape changed"):
         tq.calibrate(model, [data(6, 8), data(5, 8)])
-    tq.quantize_(model, {"*weight_quantizer": {"axis": 0}}, accumulator="int(32)")
+    tq.quantize_(model, {"*weight_quantizer": {"axis": 0}}, spec="int(32)")
     with pytest.raises(tq.DescriptorError, match="integer products"):
         model(data(6, 8))
     config = tq.QuantizerAttributeConfig(bias={-1: None, "method": "max_min"})

@@ -99,8 +99,8 @@ def test_calibration_takes_arguments_and_functions_and_restores_the_switches():
 
 def test_calibrated_models_load_copy_and_pickle():
     x = data(8, 16)
-    model = tq.calibrate(tq.quantize_(mlp(), INT8, accumulator="int(18, wrap)"), [x])
-    fresh = tq.quantize_(mlp(), INT8, accumulator={"*": "int(18, wrap)"})
+    model = tq.calibrate(tq.quantize_(mlp(), INT8, spec="int(18, wrap)"), [x])
+    fresh = tq.quantize_(mlp(), INT8, spec={"*": "int(18, wrap)"})
     fresh.load_state_dict(model.state_dict())
     for other in (fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other(x), model(x))
@@ -113,8 +113,8 @@ def test_integer_products_are_those_of_the_reference(accumulator):
     sa, sb = torch.rand(3, 1) + 1, torch.rand(1, 5) + 1
     total = reference.gemm(a.tolist(), b.tolist(), gs.GemmSpec.parse(f": {accumulator}"))
     want = (torch.tensor(total, dtype=torch.float64) / (sa.double() * sb.double())).float()
-    assert_bitwise_equal(tq.int_matmul(a, b, sa, sb, accumulator=accumulator), want)
-    assert_bitwise_equal(tq.int_matmul(a.to(torch.int8), b.to(torch.int8), sa, sb, accumulator=accumulator), want)
+    assert_bitwise_equal(tq.int_matmul(a, b, sa, sb, spec=accumulator), want)
+    assert_bitwise_equal(tq.int_matmul(a.to(torch.int8), b.to(torch.int8), sa, sb, spec=accumulator), want)
 
 
 def test_native_integer_products_have_the_same_bits():
@@ -156,7 +156,7 @@ def test_models_run_in_emulated_accumulators_end_to_end():
     blocks = tq.quantize_(
         mlp(),
         {"*weight_quantizer": {"block_sizes": {-1: 16}}, "*input_quantizer": {"num_bits": 8}},
-        accumulator="int(32)",
+        spec="int(32)",
     )
     with pytest.raises(ValueError, match="integer products"):
         blocks(x)
@@ -220,7 +220,7 @@ def test_integer_convolutions_are_sums_of_windows_in_the_accumulator(dims):
 
 def test_a_convolutional_model_runs_in_integer_accumulators():
     x = data(3, 2, 6, 6)
-    model = tq.calibrate(tq.quantize_(network(), INT8, accumulator="int(24, saturate)"), [x])
+    model = tq.calibrate(tq.quantize_(network(), INT8, spec="int(24, saturate)"), [x])
     quantised = tq.calibrate(tq.quantize_(network(), INT8), [x])
     # sums of fewer than 100 terms in each layer, with scales and biases
     assert_near(model(x), quantised(x), 3 * (100 + 4), size=largest(magnitudes(quantised, x)[0]))
@@ -257,7 +257,7 @@ def test_transposed_convolutions(dims):
         for t, q in ((x, conv.input_quantizer), (conv.weight.detach(), conv.weight_quantizer))
     )
     transposed = getattr(gs.ops, f"qconv_transpose{dims}d")
-    total = transposed(qx, qw, None, *where, formats=": int(12, wrap)", out_dtype=torch.float64)
+    total = transposed(qx, qw, None, *where, spec=": int(12, wrap)", out_dtype=torch.float64)
     ones = [1] * dims
     channel = sw.double().reshape(-1).repeat(2).reshape(-1, *ones)
     want = (total / (channel * sx.double())).float() + conv.bias.reshape(-1, *ones)

@@ -235,7 +235,7 @@ def test_what_has_no_nodes_raises():
     layers = tq.quantize_(
         nn.Sequential(nn.Linear(8, 4)),
         {"*weight_quantizer": {"axis": 0}, "*input_quantizer": {"num_bits": 8}},
-        accumulator="int(16, wrap)",
+        spec="int(16, wrap)",
     )
     with pytest.raises(tq.ExportError, match="accumulator=int"):
         torch.onnx.export(layers, (x,), io.BytesIO(), dynamo=False, opset_version=13)

@@ -148,9 +148,7 @@ FUNCTIONS = {
     "fp4": lambda x: tq.static_blockwise_fp4_fake_quant(x, torch.full((8,), 2.0)),
     "learned": lambda x: tq.learned_fake_tensor_quant(x, torch.tensor(1.5), 4),
     "pact": lambda x: tq.pact(x, torch.tensor(-1.0), torch.tensor(1.0)),
-    "int_linear": lambda x: tq.int_linear(
-        x, x.detach()[:3], input_amax=2.0, weight_amax=2.0, accumulator="int(14, wrap)"
-    ),
+    "int_linear": lambda x: tq.int_linear(x, x.detach()[:3], input_amax=2.0, weight_amax=2.0, spec="int(14, wrap)"),
 }
 
 

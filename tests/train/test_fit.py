@@ -21,9 +21,7 @@ Y = (X[:, 0] > 0).long()
 
 def parts(momentum: float = 0.9):
     torch.manual_seed(0)
-    model = nn.Sequential(
-        QLinear(6, 8, formats=":e5m7/sr8"), nn.ReLU(), nn.Dropout(0.2), QLinear(8, 2, formats=":e5m10")
-    )
+    model = nn.Sequential(QLinear(6, 8, spec=":e5m7/sr8"), nn.ReLU(), nn.Dropout(0.2), QLinear(8, 2, spec=":e5m10"))
     optimizer = QSGD(model.parameters(), lr=0.1, momentum=momentum, acc_quant="bf16/sr", momentum_quant="bf16/sr")
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
 

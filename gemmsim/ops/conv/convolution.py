@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecError
 
 from ..checks import check_out_dtype
@@ -46,13 +47,13 @@ _Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 class _How(NamedTuple):
     """What a call says about the arithmetic, as given."""
 
-    formats: FormatsLike | None
+    spec: FormatsLike | None
     seed: int | None
     arithmetic: str | None
     out_dtype: torch.dtype | None
 
 
-_CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with gradients.
+_CONV = """``torch.nn.functional.conv{n}d`` computed as ``spec`` says, with gradients.
 
     ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), ascending: the
     group's input channels slowest, then kernel positions row-major. Positions in the padding are terms like any other,
@@ -64,8 +65,9 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
         x, weight, bias: (B, C, ...) or (C, ...); (out, C / groups, ...); (out,). Dtypes and devices as in ``qmatmul``,
             any strides.
         stride, padding, dilation, groups: as PyTorch's; padding an integer, one for each dimension, "same" or "valid".
-        formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
-            gradient rule of ``qmatmul``; x is the input, None PyTorch's own convolution.
+        spec: a string, ``GemmSpec``, accumulator or cast for every product with the gradient rule of ``qmatmul``, or
+            ``QAffineFormats``, of which x is the input; None is PyTorch's own convolution. (``formats``, its former
+            keyword, is deprecated.)
         padding_mode: "zeros", or "reflect", "replicate", "circular": x is then padded with numbers of its own, before
             everything else, and its gradient is PyTorch's for that padding.
         seed, arithmetic, out_dtype: as in ``qlinear``.
@@ -84,7 +86,7 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``formats`` says, with g
         SpecError: for palettes.
     """
 
-_TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``formats`` says, with gradients.
+_TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``spec`` says, with gradients.
 
     For each position of x and each kernel position the spec's sum over the group's channels, ascending; results for one
     place are added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending, row-major,
@@ -100,7 +102,7 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``format
         x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).
         stride, padding, output_padding, groups, dilation: as PyTorch's.
         output_size: the last dimensions of the result, in place of ``output_padding``, as ``torch.nn`` has it.
-        formats, seed, arithmetic, out_dtype: as in ``qconv{n}d``. A bias in the accumulator starts the overlap-add, or
+        spec, seed, arithmetic, out_dtype: as in ``qconv{n}d``. A bias in the accumulator starts the overlap-add, or
             comes last in it (``init=c_last``).
 
     Gradients: that of x is the convolution of the gradient with the weight, in dgrad's spec; those of the weight and
@@ -109,6 +111,7 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``format
 
 
 @traceable
+@takes_spec("formats")
 def qconv1d(
     x: Tensor,
     weight: Tensor,
@@ -117,7 +120,7 @@ def qconv1d(
     padding: str | Sizes = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     padding_mode: str = "zeros",
     seed: int | None = None,
@@ -125,11 +128,12 @@ def qconv1d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _conv("qconv1d", 1, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
+@takes_spec("formats")
 def qconv2d(
     x: Tensor,
     weight: Tensor,
@@ -138,7 +142,7 @@ def qconv2d(
     padding: str | Sizes = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     padding_mode: str = "zeros",
     seed: int | None = None,
@@ -146,11 +150,12 @@ def qconv2d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _conv("qconv2d", 2, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
+@takes_spec("formats")
 def qconv3d(
     x: Tensor,
     weight: Tensor,
@@ -159,7 +164,7 @@ def qconv3d(
     padding: str | Sizes = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     padding_mode: str = "zeros",
     seed: int | None = None,
@@ -167,11 +172,12 @@ def qconv3d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _conv("qconv3d", 3, (x, weight, bias), given, padding_mode, how)
 
 
 @traceable
+@takes_spec("formats")
 def qconv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -181,7 +187,7 @@ def qconv_transpose1d(
     output_padding: Sizes = 0,
     groups: int = 1,
     dilation: Sizes = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     output_size: Sequence[int] | None = None,
     seed: int | None = None,
@@ -189,11 +195,12 @@ def qconv_transpose1d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _transposed("qconv_transpose1d", 1, (x, weight, bias), given, how)
 
 
 @traceable
+@takes_spec("formats")
 def qconv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -203,7 +210,7 @@ def qconv_transpose2d(
     output_padding: Sizes = 0,
     groups: int = 1,
     dilation: Sizes = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     output_size: Sequence[int] | None = None,
     seed: int | None = None,
@@ -211,11 +218,12 @@ def qconv_transpose2d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _transposed("qconv_transpose2d", 2, (x, weight, bias), given, how)
 
 
 @traceable
+@takes_spec("formats")
 def qconv_transpose3d(
     x: Tensor,
     weight: Tensor,
@@ -225,7 +233,7 @@ def qconv_transpose3d(
     output_padding: Sizes = 0,
     groups: int = 1,
     dilation: Sizes = 1,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     output_size: Sequence[int] | None = None,
     seed: int | None = None,
@@ -233,7 +241,7 @@ def qconv_transpose3d(
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
-    how = _How(formats, seed, arithmetic, out_dtype)
+    how = _How(spec, seed, arithmetic, out_dtype)
     return _transposed("qconv_transpose3d", 3, (x, weight, bias), given, how)
 
 
@@ -244,7 +252,7 @@ for _n, _transpose in enumerate((qconv_transpose1d, qconv_transpose2d, qconv_tra
 
 
 def _conv(owner: str, n: int, tensors: _Tensors, given: ConvArguments, mode: str, how: _How) -> Tensor:
-    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    chosen, seed = _formats(owner, how.spec, how.arithmetic), check_seed(owner, how.seed)
     x, weight, bias = tensors
     where, after = conv_geometry(owner, n, x, weight, bias, given)
     dtype = _dtype(owner, x, weight, how.out_dtype)
@@ -261,7 +269,7 @@ def _conv(owner: str, n: int, tensors: _Tensors, given: ConvArguments, mode: str
 
 
 def _transposed(owner: str, n: int, tensors: _Tensors, given: ConvArguments, how: _How) -> Tensor:
-    chosen, seed = _formats(owner, how.formats, how.arithmetic), check_seed(owner, how.seed)
+    chosen, seed = _formats(owner, how.spec, how.arithmetic), check_seed(owner, how.seed)
     x, weight, bias = tensors
     where = transposed_geometry(owner, n, x, weight, bias, given)
     dtype = _dtype(owner, x, weight, how.out_dtype)
@@ -275,9 +283,9 @@ def _transposed(owner: str, n: int, tensors: _Tensors, given: ConvArguments, how
     return out if x.dim() == n + 2 else out.squeeze(0)
 
 
-def _formats(owner: str, formats: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
+def _formats(owner: str, spec: FormatsLike | None, arithmetic: str | None) -> QAffineFormats:
     """The formats, of which no product may be a palette's."""
-    chosen = formats_of(formats, arithmetic)
+    chosen = formats_of(spec, arithmetic)
     for product in (chosen.plan.fprop, chosen.plan.dgrad, chosen.plan.wgrad):
         if product.palette:
             asked = f"{owner} with {product.spec!r}"

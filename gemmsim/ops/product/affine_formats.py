@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, Sequential, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.arithmetic.recipe_words import RecipeCall, recipe_call
 from gemmsim.formats import (
@@ -39,7 +40,7 @@ from .affine_plan import (
     step_of,
     with_addend_first,
 )
-from .readings import warn_of_format_alone
+from .readings import note_spec, warn_of_format_alone
 
 __all__ = ["MacLike", "QAffineFormats", "QuantLike", "formats_named"]
 
@@ -207,10 +208,11 @@ class QAffineFormats:
         )
 
     @classmethod
-    def of(cls, formats: QAffineFormats | SpecLike | None) -> QAffineFormats:
-        """``formats`` itself; of None, PyTorch's own products; of a spec, that spec for every product; of the word of a
-        recipe ("hopper_fp8", "hopper_fp8(margin=1)") what ``gemmsim.recipes`` makes of it, and of the text of
-        ``QAffineFormats`` what it was printed from.
+    @takes_spec("formats")
+    def of(cls, spec: QAffineFormats | SpecLike | None) -> QAffineFormats:
+        """``spec`` itself, if it is one of these; of None, PyTorch's own products; of a spec, it for every product; of
+        the word of a recipe ("hopper_fp8", "hopper_fp8(margin=1)") what ``gemmsim.recipes`` makes of it, and of the
+        text of ``QAffineFormats`` what it was printed from.
 
         In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
         the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
@@ -221,12 +223,12 @@ class QAffineFormats:
         Raises:
             SpecError, FormatError: for what names nothing.
         """
-        if isinstance(formats, QAffineFormats):
-            return formats
-        if formats is None:
+        if isinstance(spec, QAffineFormats):
+            return spec
+        if spec is None:
             return _NATIVE
-        named = formats_named(formats) if isinstance(formats, str) else None
-        return _of_spec(GemmSpec.of(formats)) if named is None else named
+        named = formats_named(spec) if isinstance(spec, str) else None
+        return _of_spec(GemmSpec.of(spec)) if named is None else named
 
     def with_arithmetic(self, arithmetic: str) -> QAffineFormats:
         """These formats with ``arithmetic`` ("exact" or "fp32") in every product."""
@@ -426,6 +428,7 @@ def _of_spec(spec: GemmSpec) -> QAffineFormats:
     a, b = (fmt if isinstance(fmt, blocks) else None for fmt in (spec.a, spec.b))
     backward = replace(spec, a=a, b=b)
     # An accumulator that takes certain operands gets each in its own place: the gradient stands where the other was.
+    note_spec(spec, spec, backward, backward.transposed())
     return QAffineFormats(fprop=spec, dgrad=backward, wgrad=backward.transposed())
 
 

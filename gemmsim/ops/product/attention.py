@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.formats import FormatError
 
 from ..checks import check_device, check_flags, check_float, check_numbers
@@ -59,17 +60,18 @@ class QAttentionFormats:
         put(self, "_masked", _zero_where_open(self.softmax))
 
     @classmethod
-    def of(cls, formats: QAttentionFormats | None) -> QAttentionFormats:
-        """``formats`` itself; of None, PyTorch's own attention.
+    @takes_spec("formats")
+    def of(cls, spec: QAttentionFormats | None) -> QAttentionFormats:
+        """``spec`` itself; of None, PyTorch's own attention.
 
         Raises:
-            FormatError: for anything else, a spec too.
+            FormatError: for anything else, a string too.
         """
-        if formats is None:
+        if spec is None:
             return _NATIVE
-        if isinstance(formats, cls):
-            return formats
-        asked = f"attention: formats={formats!r} of type {type(formats).__name__}"
+        if isinstance(spec, cls):
+            return spec
+        asked = f"attention: spec={spec!r} of type {type(spec).__name__}"
         do = "Say what each part is: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
         raise FormatError(message(asked, "QAttentionFormats or None", do))
 
@@ -144,12 +146,13 @@ def _check(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, causa
 
 
 @traceable
+@takes_spec("formats")
 def qattention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,
-    formats: QAttentionFormats | None = None,
+    spec: QAttentionFormats | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.scaled_dot_product_attention`` with its products and softmax as ``formats`` says.
+    """``torch.nn.functional.scaled_dot_product_attention`` with its products and softmax as ``spec`` says.
 
     Args:
         query, key, value: (..., L, E), (..., S, E), (..., S, Ev) of one dtype.
@@ -159,10 +162,10 @@ def qattention(
         is_causal: hide key j from query i where j > i; not with ``attn_mask``.
         scale: None is 1 / sqrt(E).
         enable_gqa: repeat the heads (dimension -3) of key and value to the query's.
-        formats: None is PyTorch's own.
+        spec: ``QAttentionFormats``; None is PyTorch's own. (``formats``, its former keyword, is deprecated.)
 
     ``scores = qmatmul(query, key.mT)``, times scale, plus mask; ``qsoftmax``; dropout; ``qmatmul(weights, value)``. The
-    scale and the mask's addition are steps in the query's dtype, the first rounded by ``formats.scale_quant`` too. A
+    scale and the mask's addition are steps in the query's dtype, the first rounded by ``spec.scale_quant`` too. A
     row that the mask hides entirely is 0, as in PyTorch, or NaN with ``QSoftmaxFormats(masked_rows="nan")``. Gradients
     are those of the parts. Differentiating twice raises where one of the parts does.
 
@@ -171,7 +174,7 @@ def qattention(
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     check_numbers("qattention", scale=1.0 if scale is None else scale)
-    formats = QAttentionFormats.of(formats)
+    formats = QAttentionFormats.of(spec)
     length, source = query.shape[-2], key.shape[-2]
     if attn_mask is not None:
         _check_mask(attn_mask, query, key)

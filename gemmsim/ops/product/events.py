@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, SpecLike
 from gemmsim.lowering.events import additions
 
@@ -57,6 +58,7 @@ class Events:
 
 
 @traceable
+@takes_spec()
 def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = None, seed: int | None = None) -> Events:
     """What happens at the additions of ``gemmsim.qmatmul(a, b, spec, c=c, seed=seed)``, and that product, in one pass.
 

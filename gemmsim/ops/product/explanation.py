@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, Palette
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.formats import BlockFormat
@@ -17,6 +18,7 @@ from .matmul import FormatsLike
 __all__ = ["explain"]
 
 
+@takes_spec()
 def explain(spec: FormatsLike) -> str:
     """What ``spec`` computes, step by step, and for each backend whether it runs it or why not.
 

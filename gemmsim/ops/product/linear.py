@@ -7,6 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
+
 from ..checks import check_device, check_float, check_out_dtype
 from ..dispatch import are_direct, needs_autograd, nothing_watches
 from ..errors import ShapeError, message
@@ -24,26 +26,27 @@ __all__ = ["qlinear"]
 
 
 @traceable
+@takes_spec("formats")
 def qlinear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    formats: FormatsLike | None = None,
+    spec: FormatsLike | None = None,
     *,
     seed: int | None = None,
     arithmetic: str | None = None,
     out_dtype: torch.dtype | None = None,
     row: int = 0,
 ) -> Tensor:
-    """``torch.nn.functional.linear(x, weight, bias)`` computed as ``formats`` says, with gradients.
+    """``torch.nn.functional.linear(x, weight, bias)`` computed as ``spec`` says, with gradients.
 
     Leading dimensions of ``x`` (any number, none too) are flattened first: one product (M, K) x (K, N), one sum of M
-    terms in the weight's gradient, one scale for all of ``x``. Without bias it is ``qmatmul(x, weight.mT, formats)``.
+    terms in the weight's gradient, one scale for all of ``x``. Without bias it is ``qmatmul(x, weight.mT, spec)``.
 
     Args:
         x, weight, bias: shapes (..., K), (N, K) and (N,); dtypes as in ``qmatmul``.
-        formats: ``QAffineFormats``, or a spec (string, ``GemmSpec``, accumulator, cast) for every product with the
-            gradient rule of ``qmatmul``. None is PyTorch's own ``linear``.
+        spec: a string, ``GemmSpec``, accumulator or cast for every product with the gradient rule of ``qmatmul``, or
+            ``QAffineFormats``. None is PyTorch's own ``linear``. (``formats``, its former keyword, is deprecated.)
         seed, arithmetic, out_dtype, row: as in ``qmatmul``; rows are those of the flattened x. The default dtype is
             what x and weight promote to.
 
@@ -67,7 +70,7 @@ def qlinear(
         >>> gs.qlinear(x, weight, torch.ones(1), "hopper_fp8")
         tensor([[7.5000]])
     """
-    chosen = formats_of(formats, arithmetic)
+    chosen = formats_of(spec, arithmetic)
     seed, row = check_seed("qlinear", seed), check_row("qlinear", row)
     if is_narrow(x, weight):
         x, weight, out_dtype = as_numbers("qlinear", x, weight, chosen, out_dtype, "x weight")

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.remembered import remembered
@@ -34,6 +35,7 @@ FormatsLike: TypeAlias = QAffineFormats | SpecLike
 
 
 @traceable
+@takes_spec()
 def qmatmul(
     a: Tensor,
     b: Tensor,
@@ -109,6 +111,7 @@ def qmatmul(
 
 
 @traceable
+@takes_spec()
 def qmm(
     a: Tensor,
     b: Tensor,

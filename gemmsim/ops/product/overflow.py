@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
 
 from ..errors import message
@@ -18,7 +19,8 @@ __all__ = ["count_overflows"]
 
 
 @traceable
-def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | None = None) -> Tensor:
+@takes_spec("accumulator")
+def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = None) -> Tensor:
     """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
     saturated: int64, in the shape of ``torch.matmul``.
 
@@ -27,8 +29,9 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
 
     Args:
         a, b: operands as for ``gemmsim.qmatmul``.
-        accumulator: an accumulator with such a register, a ``GemmSpec`` with one, or the string of either. The spec's
-            operand casts are applied first; its output cast has no influence.
+        spec: an accumulator with such a register, a ``GemmSpec`` with one, or the string of either. The spec's operand
+            casts are applied first; its output cast has no influence. (``accumulator``, the former keyword, is
+            deprecated.)
         seed: seed of the random bits of stochastic roundings, as for ``gemmsim.qmatmul``.
 
     An infinite product leaves the range of a ``fixed`` register that saturates; a register that is NaN, as one that
@@ -47,22 +50,22 @@ def count_overflows(a: Tensor, b: Tensor, accumulator: SpecLike, *, seed: int | 
         >>> gs.count_overflows(torch.full((1, 8), 100.0), torch.full((8, 1), 50.0), ":int(16)")
         tensor([[1]])
     """
-    spec = GemmSpec.of(accumulator)
-    if not spec.accumulator.counts_overflows:
+    meaning = GemmSpec.of(spec)
+    if not meaning.accumulator.counts_overflows:
         raise SpecError(
             message(
-                f"count_overflows of {spec.accumulator}",
+                f"count_overflows of {meaning.accumulator}",
                 "int(...), fixed(...), and accumulators made of them",
                 "Use fixed(bits, frac, rounding=...) for a register that counts.",
             )
         )
     seed = check_seed("count_overflows", seed)
     if is_narrow(a, b):
-        a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(spec), None)
+        a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(meaning), None)
     check_operands("count_overflows", a, b, None, None)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
-    counts: Tensor = count_overflows_op(left, right, spec.key, seed)
+    counts: Tensor = count_overflows_op(left, right, meaning.key, seed)
     if b.dim() == 1:
         counts = counts.squeeze(-1)
     return counts.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else counts

@@ -9,7 +9,7 @@ from gemmsim.arithmetic.recipe_words import RECIPES
 
 from .affine_formats import QAffineFormats
 
-__all__ = ["short_formats", "source_of"]
+__all__ = ["cut", "short_formats", "source_of"]
 
 #: Letters of a text that a line of a printed model has place for.
 _LONGEST = 48
@@ -39,12 +39,13 @@ def short_formats(formats: object) -> str:
             return "None"
         source = source_of(formats)
         if source is not None:
-            return repr(_cut(source))
+            return repr(cut(source))
     text, start = repr(formats), f"{type(formats).__name__}("
     if not text.startswith(start):
-        return _cut(text)
-    return f"{start}{_cut(text.removeprefix(start).removesuffix(')'))})"
+        return cut(text)
+    return f"{start}{cut(text.removeprefix(start).removesuffix(')'))})"
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """The first 48 letters, the last three of them dots where there are more."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecError
 
 from ..checks import check_device, check_float
@@ -98,22 +99,24 @@ def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats, bits: Bits |
 
 
 @traceable
-def qgelu(x: Tensor, formats: RowFormatsLike | None = None, approximate: str = "none") -> Tensor:
-    """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded as ``formats`` says.
+@takes_spec("formats")
+def qgelu(x: Tensor, spec: RowFormatsLike | None = None, approximate: str = "none") -> Tensor:
+    """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded as ``spec`` says.
 
     ``xi = input_quant(x)``; ``t = inter_quant(erf(xi / sqrt 2))``, or with approximate="tanh"
     ``t = inter_quant(tanh(sqrt(2 / pi) (xi + 0.044715 xi^3)))``, one rounding of the exact value;
     ``y = output_quant(xi / 2 * (1 + t))``, where 1 + t is rounded to float32 (float64 for float64). Gradient:
     ``grad_quant(grad_quant(g) * d)`` with d = (1 + t) / 2 + xi pdf(xi), or (1 + t) / 2 + xi / 2 (1 - t^2) sqrt(2 / pi)
     (1 + 0.134145 xi^2), each step in float32 (float64). NaN stays NaN; +-inf give +inf and NaN (as 0 * inf).
-    None for ``formats`` is PyTorch's own; a cast or its name stands at every quantiser. Differentiating twice raises
+    ``spec`` is ``QGELUFormats``; None is PyTorch's own, a cast or its name stands at every quantiser. (``formats``,
+    the former keyword, is deprecated.) Differentiating twice raises
     ``GradError``.
 
     Raises:
         DTypeError, DeviceError: for other tensors.
         SpecError: for another ``approximate``.
     """
-    return gelu(x, formats, approximate)
+    return gelu(x, spec, approximate)
 
 
 def gelu(x: Tensor, formats: RowFormatsLike | None, approximate: str = "none", bits: Bits | None = None) -> Tensor:
@@ -130,8 +133,9 @@ def gelu(x: Tensor, formats: RowFormatsLike | None, approximate: str = "none", b
 
 
 @traceable
-def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
-    """``torch.nn.functional.silu(x)`` with its steps rounded as ``formats`` says; otherwise as ``qgelu``.
+@takes_spec("formats")
+def qsilu(x: Tensor, spec: RowFormatsLike | None = None) -> Tensor:
+    """``torch.nn.functional.silu(x)`` with its steps rounded as ``spec`` says; otherwise as ``qgelu``.
 
     ``t = inter_quant(1 / (1 + exp(-xi)))``, ``y = output_quant(xi t)``; gradient ``grad_quant(grad_quant(g) * d)`` with
     d = t (1 + xi (1 - t)), each step in float32 (float64).
@@ -139,7 +143,7 @@ def qsilu(x: Tensor, formats: RowFormatsLike | None = None) -> Tensor:
     Raises:
         DTypeError, DeviceError: for other tensors.
     """
-    return silu(x, formats)
+    return silu(x, spec)
 
 
 def silu(x: Tensor, formats: RowFormatsLike | None, bits: Bits | None = None) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecError
 from gemmsim.formats import BlockFloatFormat, Cast, Format, FormatError
 from gemmsim.formats.any_format import FORMATS
@@ -145,23 +146,25 @@ class RowFormats:
         return all(getattr(self, name) is None for name in (*self._CASTS, *self._QUANTS))
 
     @classmethod
-    def of(cls: type[_T], formats: RowFormatsLike | None) -> _T:
-        """``formats`` itself; of None, PyTorch's own operation; of a cast, format or string, every step rounded to it.
+    @takes_spec("formats")
+    def of(cls: type[_T], spec: RowFormatsLike | None) -> _T:
+        """``spec`` itself, if it is one of these; of None, PyTorch's own operation; of a cast, format or string, every
+        step rounded to it.
 
         Forward and backward alike. Where steps shall differ, name them: ``QSoftmaxFormats(fwd_off=..., ...)``.
 
         Raises:
             FormatError: for anything else.
         """
-        if isinstance(formats, cls):
-            return formats
-        if formats is None:
+        if isinstance(spec, cls):
+            return spec
+        if spec is None:
             return cls()
-        if not isinstance(formats, (str, Cast, BlockFloatFormat, *FORMATS)):
+        if not isinstance(spec, (str, Cast, BlockFloatFormat, *FORMATS)):
             allowed = f"{cls.__name__}, a cast, a format, a string or None"
-            asked = f"formats={formats!r} of type {type(formats).__name__}"
+            asked = f"spec={spec!r} of type {type(spec).__name__}"
             raise FormatError(message(f"{cls.__name__}: {asked}", allowed, "Try 'e5m10' for every step."))
-        cast = cast_of(formats) if isinstance(formats, str) else resolve_cast(formats)
+        cast = cast_of(spec) if isinstance(spec, str) else resolve_cast(spec)
         return cls(**dict.fromkeys(cls._STEPS, cast))
 
     def __repr__(self) -> str:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
+
 from ..checks import check_device, check_float, check_ints, check_numbers
 from ..errors import ShapeError, message
 from ..fx import traceable
@@ -115,21 +117,23 @@ def _normalize(
 
 
 @traceable
+@takes_spec("formats")
 def qlayernorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5, formats: RowFormatsLike | None = None,
+    eps: float = 1e-5, spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.layer_norm`` with each step rounded as ``formats`` says.
+    """``torch.nn.functional.layer_norm`` with each step rounded as ``spec`` says.
 
     Args:
         x: float32, float64, float16 or bfloat16, any strides.
         normalized_shape: the last dimensions, normalised together in row-major order (C elements).
         weight, bias: of that shape; None for ones and zeros.
-        formats: None is PyTorch's own layer norm; a cast or its name rounds every step, forward and backward, to it.
+        spec: ``QLayerNormFormats``; None is PyTorch's own layer norm, a cast or its name rounds every step, forward and
+            backward, to it. (``formats``, its former keyword, is deprecated.)
 
     Forward, for each row: ``m = div(sum of x / C)``; ``v = div(sum of mul(s s) / C)`` with ``s = acc(x - m)``;
     ``std = sqrt(acc(v + eps))``; ``y = mul(w div(s / std)) + b``, the last sum rounded to the output cast, else to x's
-    dtype (float32 for narrower ones). Sums are rounded to fwd_acc after every addition, in ``formats.order``.
+    dtype (float32 for narrower ones). Sums are rounded to fwd_acc after every addition, in ``spec.order``.
     Backward, with ``r = div(1 / std)``: ``xh = mul(acc(x - m) r)``, ``n = mul(w g)``, S1 = div(sum of n / C),
     S2 = div(sum of mul(xh n) / C); ``dx = mul(acc(acc(n - S1) - mul(xh S2)) r)``, ``dw = sum of mul(xh g)`` and
     ``db = sum of g`` over the rows in order; then grad_quant. A direction without formats rounds its steps to float32
@@ -138,7 +142,7 @@ def qlayernorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    return layernorm(x, normalized_shape, (weight, bias), eps, formats)
+    return layernorm(x, normalized_shape, (weight, bias), eps, spec)
 
 
 def layernorm(
@@ -157,9 +161,10 @@ def layernorm(
 
 
 @traceable
+@takes_spec("formats")
 def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
-    formats: RowFormatsLike | None = None,
+    spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.rms_norm`` with each step rounded: ``qlayernorm`` without mean, S1 and bias.
 
@@ -168,7 +173,7 @@ def qrmsnorm(
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
     """
-    return rmsnorm(x, normalized_shape, weight, eps, formats)
+    return rmsnorm(x, normalized_shape, weight, eps, spec)
 
 
 def rmsnorm(
@@ -231,9 +236,10 @@ class _Affine(torch.autograd.Function):
 
 
 @traceable
+@takes_spec("formats")
 def qgroupnorm(
     x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
-    formats: RowFormatsLike | None = None,
+    spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group, then ``mul(w y) + b`` by channel.
 
@@ -242,9 +248,9 @@ def qgroupnorm(
 
     Raises:
         ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1, and for
-            groups without values, unless ``formats`` is PyTorch's own; otherwise as ``qlayernorm``.
+            groups without values, unless ``spec`` is PyTorch's own; otherwise as ``qlayernorm``.
     """
-    return groupnorm(x, num_groups, (weight, bias), eps, formats)
+    return groupnorm(x, num_groups, (weight, bias), eps, spec)
 
 
 def groupnorm(

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import takes_spec
+
 from ..checks import check_device, check_float, check_ints
 from ..fx import traceable
 from ..once import differentiable_once
@@ -55,16 +57,18 @@ class _Softmax(torch.autograd.Function):
 
 
 @traceable
-def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None = None) -> Tensor:
-    """``torch.softmax(x, dim)`` with each step rounded as ``formats`` says.
+@takes_spec("formats")
+def qsoftmax(x: Tensor, dim: int | None = None, spec: RowFormatsLike | None = None) -> Tensor:
+    """``torch.softmax(x, dim)`` with each step rounded as ``spec`` says.
 
     Args:
         x: float32, float64, float16 or bfloat16, any strides.
         dim: the dimension that sums to one; None is the last.
-        formats: None is PyTorch's own softmax; a cast or its name rounds every step, forward and backward, to it.
+        spec: ``QSoftmaxFormats``; None is PyTorch's own softmax, a cast or its name rounds every step, forward and
+            backward, to it. (``formats``, its former keyword, is deprecated.)
 
     Regular: ``o = off(x - max)``, ``e = exp(o)`` rounded to fwd_exp, s = their sum rounded to fwd_acc after every
-    addition in ``formats.order``, ``y = e / s``. By logarithms: l = o_0, then ``l = lse(ln(exp(l) + exp(o_k)))`` for
+    addition in ``spec.order``, ``y = e / s``. By logarithms: l = o_0, then ``l = lse(ln(exp(l) + exp(o_k)))`` for
     k = 1, 2, ..., ``y = exp(off(o - l))``. Functions are correctly rounded; y is rounded to the output cast, else to
     x's dtype (float32 for narrower ones). Gradient: ``w = sum of mul(y g)``, ``dx = add(g - w) y``, rounded to the
     gradient cast; y is the result. A row of -inf alone is NaN (or 0: ``masked_rows``); single -inf give 0; NaN or +inf
@@ -74,7 +78,7 @@ def qsoftmax(x: Tensor, dim: int | None = None, formats: RowFormatsLike | None =
         DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
     """
-    return softmax(x, dim, formats)
+    return softmax(x, dim, spec)
 
 
 def softmax(x: Tensor, dim: int | None, formats: RowFormatsLike | None, bits: Bits | None = None) -> Tensor:

@@ -38,7 +38,7 @@ def values(name: str) -> list[torch.Tensor]:
     function, shape, kernel, how, spec = CASES[name]
     g = torch.Generator().manual_seed(5)
     x, w = torch.randn(shape, generator=g).requires_grad_(), torch.randn(kernel, generator=g).requires_grad_()
-    out = function(x, w, formats=spec, seed=3, **how)
+    out = function(x, w, spec=spec, seed=3, **how)
     out.backward(torch.randn(out.shape, generator=g))
     return [out.detach(), x.grad, w.grad]
 
@@ -120,9 +120,9 @@ def test_any_arguments(data):
         function = gs.qconv_transpose2d
     else:
         how["padding_mode"], function = mode, gs.qconv2d
-    want = function(x, w, formats=spec, **how)
+    want = function(x, w, spec=spec, **how)
     with on_the_host() as products:
-        got = function(x, w, formats=spec, **how)
+        got = function(x, w, spec=spec, **how)
     assert len(products) == (want.numel() > 0)
     assert_bitwise_equal(got, want, context=f"{spec} {tuple(x.shape)} {tuple(w.shape)} {how}")
 
@@ -131,9 +131,9 @@ def test_an_addend_in_the_accumulator():
     g = torch.Generator().manual_seed(8)
     x, w, bias = (torch.randn(*s, generator=g) for s in ((2, 4, 5, 5), (6, 2, 3, 3), (6,)))
     formats = gs.QAffineFormats(fprop=":sequential(bf16, init=c_last)", bias_in_accumulator=True)
-    want = gs.qconv2d(x, w, bias, groups=2, formats=formats)
+    want = gs.qconv2d(x, w, bias, groups=2, spec=formats)
     with on_the_host() as products:
-        got = gs.qconv2d(x, w, bias, groups=2, formats=formats)
+        got = gs.qconv2d(x, w, bias, groups=2, spec=formats)
     assert len(products) == 1
     assert_bitwise_equal(got, want)
 

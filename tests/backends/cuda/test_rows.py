@@ -195,7 +195,7 @@ FORMATS = {
 }
 CALLS = {
     "softmax": lambda x, w: functional.qsoftmax(x, 0, FORMATS["softmax"]),
-    "layernorm": lambda x, w: functional.qlayernorm(x, (7,), w, w, formats=FORMATS["layernorm"]),
+    "layernorm": lambda x, w: functional.qlayernorm(x, (7,), w, w, spec=FORMATS["layernorm"]),
     "silu": lambda x, w: functional.qsilu(x, FORMATS["silu"]),
     "avgpool": lambda x, w: functional.qavgpool1d(x[None], 3, stride=2, padding=1, fwd_quant="e5m10", bwd_quant="e6m9"),
 }

@@ -80,7 +80,7 @@ def test_pass_through_formats_are_torch_in_value_gradient_and_refusals(transpose
     n, x, w, bias, args = drawn(data.draw, transposed)
     want = run(TORCH[transposed][n - 1], x, w, bias, *args)
     formats = data.draw(st.sampled_from(FORMATS))
-    got = run(OURS[transposed][n - 1], x, w, bias, *args, formats=formats)
+    got = run(OURS[transposed][n - 1], x, w, bias, *args, spec=formats)
     if isinstance(want, Exception) or isinstance(got, Exception):
         assert isinstance(got, gs.ShapeError), (want, got)
         # of no images, and results without elements, PyTorch checks some
@@ -132,11 +132,11 @@ def test_other_errors():
     with pytest.raises(gs.DTypeError, match="int64"):
         gs.qconv2d(X.long(), W, groups=2)
     with pytest.raises(gs.SpecError, match="palette"):
-        gs.qconv2d(X, W, groups=2, formats=":palette(e5m10, e5m2)")
+        gs.qconv2d(X, W, groups=2, spec=":palette(e5m10, e5m2)")
     with pytest.raises(gs.SeedError):
-        gs.qconv2d(X, W, groups=2, formats=":e5m10/sr8", seed=-1)
+        gs.qconv2d(X, W, groups=2, spec=":e5m10/sr8", seed=-1)
     with pytest.raises(gs.DTypeError, match="out_dtype"):
-        gs.qconv2d(X, W, groups=2, formats=":fp32", out_dtype=torch.int32)
+        gs.qconv2d(X, W, groups=2, spec=":fp32", out_dtype=torch.int32)
 
 
 def stored(case):

@@ -60,7 +60,7 @@ def assert_same(mine, want):
 def test_kernels_of_one_position_are_linear_layers(name, n):
     """Every field of the formats does what it does in ``qlinear``: quantisers, scales, bias, seeds, each role."""
     x, w, bias = tensors((6, 5, *(1,) * n), (4, 5, *(1,) * n), (4,))
-    got = run(lambda *p: CONVS[n - 1](*p, formats=PER_ROLE[name]), x, w, bias)
+    got = run(lambda *p: CONVS[n - 1](*p, spec=PER_ROLE[name]), x, w, bias)
     want = run(lambda *p: gs.qlinear(*p, PER_ROLE[name]), x.flatten(1), w.flatten(1), bias)
     if name == "seed":  # random bits of the weight's gradient and of operands lie at other places
         got, want = got[:2], want[:2]
@@ -82,8 +82,8 @@ def test_compiled_code_has_the_bits_of_eager_mode(name, transposed):
     function = gs.qconv_transpose2d if transposed else gs.qconv2d
 
     def call(x, w, bias):
-        y = function(x.sin(), w, bias, stride=2, padding=1, groups=2, formats=PER_ROLE[name]).cos()
-        return function(x[0], w, None, padding=1, groups=2, formats=PER_ROLE[name]).sum() + y
+        y = function(x.sin(), w, bias, stride=2, padding=1, groups=2, spec=PER_ROLE[name]).cos()
+        return function(x[0], w, None, padding=1, groups=2, spec=PER_ROLE[name]).sum() + y
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
     assert_same(run(compiled, x, w, bias), run(call, x, w, bias))
@@ -95,9 +95,9 @@ def test_changing_sizes_and_padding_modes_do_not_break_the_graph():
     torch._dynamo.reset()
 
     def call(x, w):
-        y = gs.qconv2d(x, w, padding="same", formats=FULL)
+        y = gs.qconv2d(x, w, padding="same", spec=FULL)
         for mode in ("circular", "reflect"):
-            y = y + gs.qconv2d(x, w, padding="same", formats="e4m3 : e5m10", padding_mode=mode)
+            y = y + gs.qconv2d(x, w, padding="same", spec="e4m3 : e5m10", padding_mode=mode)
         return y
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
@@ -138,7 +138,7 @@ def test_vmap_is_a_call_for_each_example(spec, dims):
     many_w = w if dims[1] is None else torch.stack([w, w * 3, w + 1], dims[1])
 
     def loss(x, w):
-        return gs.qconv2d(x, w, formats=spec, seed=5).pow(2).sum()
+        return gs.qconv2d(x, w, spec=spec, seed=5).pow(2).sum()
 
     got = torch.vmap(torch.func.grad(loss, (0, 1)), dims)(many_x, many_w)
     for i in range(3):
@@ -156,7 +156,7 @@ def test_gradcheck_in_float64(transposed):
     leaves = [torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes]
     function = gs.qconv_transpose2d if transposed else gs.qconv2d
     for options in ({"stride": 2, "padding": 1, "groups": 2}, {"dilation": (1, 2), "padding": 2, "groups": 2}):
-        assert_gradients(lambda *p: function(*p, formats=":fp64", **options), leaves)  # noqa: B023
+        assert_gradients(lambda *p: function(*p, spec=":fp64", **options), leaves)  # noqa: B023
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
@@ -165,21 +165,21 @@ def test_gradcheck_of_padding_modes(mode):
     leaves = [
         torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in ((1, 2, 4, 5), (2, 2, 3, 2))
     ]
-    call = lambda *p: gs.qconv2d(*p, padding=(2, 1), formats=":fp64", padding_mode=mode)  # noqa: E731
+    call = lambda *p: gs.qconv2d(*p, padding=(2, 1), spec=":fp64", padding_mode=mode)  # noqa: E731
     assert_gradients(call, leaves)
 
 
 def test_differentiating_twice_is_refused():
     x, w = tensors((2, 4, 6, 5), (6, 4, 3, 2))
     x.requires_grad_()
-    (g,) = torch.autograd.grad(gs.qconv2d(x, w, formats=":e5m10").pow(2).sum(), x, create_graph=True)
+    (g,) = torch.autograd.grad(gs.qconv2d(x, w, spec=":e5m10").pow(2).sum(), x, create_graph=True)
     with pytest.raises(gs.GradError, match="first derivatives"):
         g.sum().backward()
 
 
 def test_one_seed_repeats_and_torchs_generator_does_too():
     x, w = tensors((2, 4, 6, 5), (6, 4, 3, 2))
-    call = lambda **o: gs.qconv2d(x, w, formats="e4m3/sr4 : e5m3/sr8 -> e5m2/sr8", **o)  # noqa: E731
+    call = lambda **o: gs.qconv2d(x, w, spec="e4m3/sr4 : e5m3/sr8 -> e5m2/sr8", **o)  # noqa: E731
     assert_bitwise_equal(call(seed=4), call(seed=4))
     assert not torch.equal(call(seed=4), call(seed=5))
     torch.manual_seed(0)
@@ -190,14 +190,14 @@ def test_one_seed_repeats_and_torchs_generator_does_too():
 
 def test_groups_draw_bits_of_their_own():
     x = torch.ones(1, 2, 8, 8) / 3
-    y = gs.qconv2d(x, torch.ones(2, 1, 3, 3), groups=2, formats=":e5m2/sr8", seed=1)
+    y = gs.qconv2d(x, torch.ones(2, 1, 3, 3), groups=2, spec=":e5m2/sr8", seed=1)
     assert not torch.equal(y[:, 0], y[:, 1])
 
 
 def test_the_record_says_what_ran():
     x, w = tensors((2, 4, 6, 5), (6, 4, 3, 2))
-    gs.qconv2d(x, w, formats="e4m3 : e5m10")
+    gs.qconv2d(x, w, spec="e4m3 : e5m10")
     record = gs.last_backend()
     assert (record.op, record.backend, record.spec) == ("conv", "cpu", "e4m3 : e5m10") and "lanes" in record.plan
-    gs.qconv2d(x[:0], w, formats="e4m3 : e5m10")
+    gs.qconv2d(x[:0], w, spec="e4m3 : e5m10")
     assert "nothing to compute" in gs.last_backend().plan

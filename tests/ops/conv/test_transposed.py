@@ -27,7 +27,7 @@ def test_a_gradient_without_overlap_is_one_product_over_the_channels(accumulator
     w, g = numbers(64, 3, kernel, kernel), numbers(2, 64, size // kernel, size // kernel, seed=1)
     x = numbers(2, 3, size, size, seed=2).requires_grad_()
     formats = gs.QAffineFormats(dgrad=f":{accumulator}")
-    gs.qconv2d(x, w, stride=kernel, formats=formats).backward(g)
+    gs.qconv2d(x, w, stride=kernel, spec=formats).backward(g)
     rows = g.flatten(2).mT
     want = exact_gemm(rows[0, :2].tolist(), w.flatten(1)[:, :5].tolist(), gs.GemmSpec.of(f":{accumulator}"))
     columns = gs.qmatmul(rows, w.flatten(1), f":{accumulator}").mT
@@ -39,25 +39,25 @@ def test_a_gradient_without_overlap_is_one_product_over_the_channels(accumulator
 def test_results_for_one_place_are_added_in_float32_by_ascending_kernel_position():
     # One position of the result gets 2**24 from kernel position 0 of x[2], then 1 and 1 from the ones after it.
     x, w = torch.tensor([[[1.0, 1.0, 2.0**24]]]), torch.ones(1, 1, 3)
-    assert gs.qconv_transpose1d(x, w, formats=":e5m2/sat")[0, 0, 2] == torch.tensor(57344.0 + 1.0 + 1.0)
-    got = gs.qconv_transpose1d(x, w, formats=":fp32")[0, 0]
+    assert gs.qconv_transpose1d(x, w, spec=":e5m2/sat")[0, 0, 2] == torch.tensor(57344.0 + 1.0 + 1.0)
+    got = gs.qconv_transpose1d(x, w, spec=":fp32")[0, 0]
     assert got[2] == 2.0**24  # (2**24 + 1) + 1 in float32; the other way round it would be 2**24 + 2
-    assert gs.qconv_transpose1d(x.flip(2), w, formats=":fp32")[0, 0, 2] == 2.0**24 + 2
-    assert gs.qconv_transpose1d(x, w, formats=":fp64", out_dtype=torch.float64)[0, 0, 2] == 2.0**24 + 2
-    assert gs.qconv_transpose1d(x, w, formats=":fp64")[0, 0, 2] == 2.0**24 + 2  # float32 does not hold fp64's numbers
+    assert gs.qconv_transpose1d(x.flip(2), w, spec=":fp32")[0, 0, 2] == 2.0**24 + 2
+    assert gs.qconv_transpose1d(x, w, spec=":fp64", out_dtype=torch.float64)[0, 0, 2] == 2.0**24 + 2
+    assert gs.qconv_transpose1d(x, w, spec=":fp64")[0, 0, 2] == 2.0**24 + 2  # float32 does not hold fp64's numbers
 
 
 def test_infinities_of_both_signs_add_up_to_the_nan_of_every_processor():
-    got = gs.qconv_transpose1d(torch.tensor([[[-INF, INF]]]), torch.ones(1, 1, 2), formats=":fp32")
+    got = gs.qconv_transpose1d(torch.tensor([[[-INF, INF]]]), torch.ones(1, 1, 2), spec=":fp32")
     assert got[0, 0, [0, 2]].tolist() == [-INF, INF]
     assert got.view(torch.int32)[0, 0, 1] == 0x7FC00000
 
 
 def test_the_output_cast_rounds_results_and_their_sum():
     x, w = torch.tensor([[[1.0, 1.125]]]), torch.tensor([[[1.0, 1.0]]])
-    got = gs.qconv_transpose1d(x, w, formats=":fp32 -> ieee_e5m2")[0, 0]
+    got = gs.qconv_transpose1d(x, w, spec=":fp32 -> ieee_e5m2")[0, 0]
     assert got.tolist() == [1.0, 2.0, 1.0]  # 1.125 to 1 (even), 1 + 1, and each alone
-    sums = gs.qconv_transpose1d(torch.ones(1, 1, 3), torch.full((1, 1, 3), 1.75), formats=":fp32 -> ieee_e5m2")[0, 0]
+    sums = gs.qconv_transpose1d(torch.ones(1, 1, 3), torch.full((1, 1, 3), 1.75), spec=":fp32 -> ieee_e5m2")[0, 0]
     assert sums.tolist() == [1.75, 3.5, 5.0, 3.5, 1.75]  # 5.25 to 5
 
 
@@ -99,7 +99,7 @@ def test_with_stride_one_all_kernel_positions_contribute():
     for spec in ("e4m3 : chunked(5, e5m4)", "mxfp8_e4m3 : scaled(fp32)", "e4m3 : fp32 -> e5m2"):
         taps, zeros = (gs.QAffineFormats(fprop=spec, transposed_sum=order) for order in ("taps", "zeros"))
         where = {"padding": (1, 0), "dilation": (2, 1), "seed": 1}
-        got, want = (gs.qconv_transpose2d(x, w, formats=one, **where) for one in (taps, zeros))
+        got, want = (gs.qconv_transpose2d(x, w, spec=one, **where) for one in (taps, zeros))
         assert_bitwise_equal(got, want)
 
 
@@ -107,7 +107,7 @@ def test_random_bits_of_one_sum_over_contributing_positions():
     """Equal seeds give equal bits, other seeds others; places of different remainders draw from seeds of their own."""
     formats = gs.QAffineFormats(fprop=":e5m3/sr8", transposed_sum="taps")
     x, w = torch.full((1, 64, 8), 0.3), torch.full((64, 1, 2), 0.3)  # the sums of even and odd places are the same
-    first, again, other = (gs.qconv_transpose1d(x, w, stride=2, formats=formats, seed=s) for s in (1, 1, 2))
+    first, again, other = (gs.qconv_transpose1d(x, w, stride=2, spec=formats, seed=s) for s in (1, 1, 2))
     assert_bitwise_equal(first, again)
     assert not torch.equal(first, other)
     even, odd = first[0, 0, ::2], first[0, 0, 1::2]
@@ -117,23 +117,23 @@ def test_random_bits_of_one_sum_over_contributing_positions():
 @pytest.mark.parametrize("spec", [":e5m4", "e4m3 : chunked(2, e5m4)", "mxfp8_e4m3 : scaled(fp32)", ":exact(fp32)"])
 def test_images_computed_apart_have_the_same_bits(spec, monkeypatch):
     x, w, bias = numbers(5, 4, 6), numbers(4, 3, 3, seed=1), numbers(3, seed=2)
-    whole = gs.qconv_transpose1d(x, w, bias, 2, formats=spec)
+    whole = gs.qconv_transpose1d(x, w, bias, 2, spec=spec)
     monkeypatch.setattr(conv_transposed, "_COLUMNS", 1)
-    assert_bitwise_equal(gs.qconv_transpose1d(x, w, bias, 2, formats=spec), whole)
+    assert_bitwise_equal(gs.qconv_transpose1d(x, w, bias, 2, spec=spec), whole)
 
 
 def test_zeros_between_elements_are_no_terms():
     x, w = torch.ones(1, 1, 8).requires_grad_(), torch.tensor([[[INF, 1.0]]])
-    gs.qconv1d(x, w, stride=2, formats=":fp32").sum().backward()
+    gs.qconv1d(x, w, stride=2, spec=":fp32").sum().backward()
     assert x.grad[0, 0].tolist() == [INF, 1.0] * 4
     zeros = gs.QAffineFormats(fprop=":fp32", dgrad=":fp32", wgrad=":fp32", transposed_sum="zeros")
     x.grad = None
-    gs.qconv1d(x, w, stride=2, formats=zeros).sum().backward()
+    gs.qconv1d(x, w, stride=2, spec=zeros).sum().backward()
     assert x.grad.isnan().sum() == 4  # infinity times zero
 
 
 def test_places_that_nothing_reaches_are_zero_and_a_negative_zero_stays():
-    got = gs.qconv_transpose1d(-torch.full((1, 1, 2), 1e-9), torch.ones(1, 1, 1), stride=3, formats=":fp32 -> e4m3")
+    got = gs.qconv_transpose1d(-torch.full((1, 1, 2), 1e-9), torch.ones(1, 1, 1), stride=3, spec=":fp32 -> e4m3")
     assert got[0, 0].tolist() == [0.0, 0.0, 0.0, 0.0]
     assert torch.signbit(got[0, 0]).tolist() == [True, False, False, True]
 
@@ -150,9 +150,9 @@ def test_a_bias_in_the_accumulator_is_part_of_the_overlap_add(init):
     x, w = torch.ones(1, 1, 2), torch.full((1, 1, 2), 2.0**24)
     bias = torch.tensor([1.0])
     formats = gs.QAffineFormats(fprop=f":sequential(fp32, init={init})", bias_in_accumulator=True)
-    got = gs.qconv_transpose1d(x, w, bias, formats=formats)[0, 0]
+    got = gs.qconv_transpose1d(x, w, bias, spec=formats)[0, 0]
     assert got.tolist() == [2.0**24, 2.0**25, 2.0**24]
-    negative = gs.qconv_transpose1d(torch.tensor([[[-1.0, 1.0]]]), w, bias, formats=formats)[0, 0, 1]
+    negative = gs.qconv_transpose1d(torch.tensor([[[-1.0, 1.0]]]), w, bias, spec=formats)[0, 0, 1]
     assert negative == (0.0 if init == "c_first" else 1.0)
 
 

@@ -62,7 +62,7 @@ def tensors(shape, *, dtype=torch.float32, kind=None, batch=3, seed=0):
 def with_gradients(function, x, w, formats, g=None, **options):
     """Result and gradients for the gradient ``g``, which stands for a random one."""
     x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
-    y = function(x, w, formats=formats, **options)
+    y = function(x, w, spec=formats, **options)
     g = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y.dtype) if g is None else g
     y.backward(g)
     return y.detach(), x.grad, w.grad, g
@@ -168,24 +168,24 @@ def test_images_do_not_depend_on_their_batch():
 def test_padding_is_a_zero_that_is_multiplied():
     x, inf = torch.ones(1, 1, 3), float("inf")
     kernel = torch.tensor([[[inf, 1.0, -1.0]]])
-    got = gs.qconv1d(x, kernel, padding=1, formats=":fp32")
+    got = gs.qconv1d(x, kernel, padding=1, spec=":fp32")
     assert got[0, 0].isnan().tolist() == [True, False, False] and got[0, 0, 1:].tolist() == [inf, inf]
     # a sum of -0 alone stays a +0 that the register starts from; a negative weight times padding is -0
-    assert not torch.signbit(gs.qconv1d(torch.full((1, 1, 1), -0.0), torch.ones(1, 1, 1), formats=":fp32")).any()
+    assert not torch.signbit(gs.qconv1d(torch.full((1, 1, 1), -0.0), torch.ones(1, 1, 1), spec=":fp32")).any()
     # Zeros between elements are terms where the formats say so, and only there.
-    assert gs.qconv_transpose1d(x, kernel, stride=2, formats=":fp32").tolist() == [[[inf, 1, inf, 1, inf, 1, -1]]]
+    assert gs.qconv_transpose1d(x, kernel, stride=2, spec=":fp32").tolist() == [[[inf, 1, inf, 1, inf, 1, -1]]]
     zeros = gs.QAffineFormats(fprop=":fp32", transposed_sum="zeros")
-    assert gs.qconv_transpose1d(x, kernel, stride=2, formats=zeros).isnan().any()
+    assert gs.qconv_transpose1d(x, kernel, stride=2, spec=zeros).isnan().any()
 
 
 def test_overflow_and_subnormals_follow_the_accumulator():
     x = torch.full((1, 4, 4, 4), 120.0)
     w = torch.full((1, 4, 3, 3), 120.0)
-    assert gs.qconv2d(x, w, formats=":e5m10").isinf().all()
-    assert (gs.qconv2d(x, w, formats=":e5m10/sat") == 65504).all()
+    assert gs.qconv2d(x, w, spec=":e5m10").isinf().all()
+    assert (gs.qconv2d(x, w, spec=":e5m10/sat") == 65504).all()
     tiny = torch.full((1, 1, 3), 2.0**-24)
-    assert (gs.qconv1d(tiny, torch.ones(1, 1, 1), formats=":e5m10") == 2.0**-24).all()
-    assert (gs.qconv1d(tiny, torch.ones(1, 1, 1), formats=":e5m10/ftz") == 0).all()
+    assert (gs.qconv1d(tiny, torch.ones(1, 1, 1), spec=":e5m10") == 2.0**-24).all()
+    assert (gs.qconv1d(tiny, torch.ones(1, 1, 1), spec=":e5m10/ftz") == 0).all()
 
 
 @settings(max_examples=25)
@@ -212,7 +212,7 @@ def test_windows_in_place_and_in_memory_have_the_same_bits(data):
 def test_gradients_of_a_sum_over_no_channels(batch, groups):
     x, w = (torch.randn(*s, requires_grad=True) for s in ((batch, 0, 4, 5), (2, 0, 1, 3)))
     bias = torch.randn(2, requires_grad=True)
-    y = gs.qconv2d(x, w, bias, groups=groups, formats="e4m3 : e5m10")
+    y = gs.qconv2d(x, w, bias, groups=groups, spec="e4m3 : e5m10")
     assert torch.equal(y, bias.view(1, 2, 1, 1).expand(batch, 2, 4, 3))
     y.sum().backward()
     assert x.grad.shape == x.shape and w.grad.shape == w.shape and bias.grad.tolist() == [12.0 * batch] * 2

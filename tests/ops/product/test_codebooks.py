@@ -86,7 +86,7 @@ def test_a_sum_is_rounded_once():
 
 
 def test_layers_gradients_and_compiled_code():
-    layer = gs.nn.QLinear(6, 4, formats="posit(8,2) : fp32")
+    layer = gs.nn.QLinear(6, 4, spec="posit(8,2) : fp32")
     x = torch.randn(3, 6, requires_grad=True)
     y = layer(x)
     y.sum().backward()
@@ -96,7 +96,7 @@ def test_layers_gradients_and_compiled_code():
     assert x.grad is not None and layer.weight.grad is not None
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert_bitwise_equal(compiled(x), y)
-    conv = gs.nn.QConv2d(2, 3, 3, formats="nf4 : e5m10")
+    conv = gs.nn.QConv2d(2, 3, 3, spec="nf4 : e5m10")
     image = torch.randn(1, 2, 5, 5)
     rounded = torch.nn.functional.unfold(gs.quantize(image, "nf4"), 3)[0].t()
     filters = gs.quantize(conv.weight.detach(), "nf4").reshape(3, -1).t()

@@ -134,7 +134,7 @@ def test_counts_overflows(exact8):
 
 
 def test_layers_gradients_and_convolutions(cut8):
-    layer = gs.nn.QLinear(6, 3, bias=False, formats=f":lookup({cut8}, fp32)")
+    layer = gs.nn.QLinear(6, 3, bias=False, spec=f":lookup({cut8}, fp32)")
     x = torch.randint(-99, 99, (4, 6)).float().requires_grad_()
     layer.weight.data = torch.randint(-99, 99, (3, 6)).float()
     g = torch.randint(-99, 99, (4, 3)).float()
@@ -144,7 +144,7 @@ def test_layers_gradients_and_convolutions(cut8):
     assert_bitwise_equal(y.detach(), gs.qmatmul(x.detach(), layer.weight.detach().t(), spec))
     assert_bitwise_equal(x.grad, gs.qmatmul(g, layer.weight.detach(), spec))
     assert_bitwise_equal(layer.weight.grad, gs.qmatmul(x.detach().t(), g, spec).t())
-    conv = gs.nn.QConv2d(2, 3, 3, formats=f":lookup({cut8}, int(32))")
+    conv = gs.nn.QConv2d(2, 3, 3, spec=f":lookup({cut8}, int(32))")
     assert conv(torch.randn(1, 2, 5, 5) * 50).shape == (1, 3, 3, 3)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert_bitwise_equal(compiled(x), y)

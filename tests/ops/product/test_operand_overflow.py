@@ -40,7 +40,7 @@ CALLS = {
     "bfloat16": lambda x: gs.qmatmul(x.bfloat16(), ONES.bfloat16(), FP8),
     "gradient": lambda x: gs.qmatmul(x.clone().requires_grad_(), ONES, FP8),
     "linear": lambda x: gs.functional.qlinear(x, ONES.mT.contiguous(), None, FP8),
-    "conv": lambda x: gs.functional.qconv1d(x.reshape(2, 5, 1), torch.ones(3, 5, 1), formats=FP8),
+    "conv": lambda x: gs.functional.qconv1d(x.reshape(2, 5, 1), torch.ones(3, 5, 1), spec=FP8),
 }
 
 

@@ -41,9 +41,9 @@ class OneDevice(TorchDispatchMode):
 CALLS = {
     "softmax": lambda x, w, b: f.qsoftmax(x, -1, SOFTMAX),
     "log_softmax": lambda x, w, b: f.qsoftmax(x, 1, LOGARITHMS),
-    "layernorm": lambda x, w, b: f.qlayernorm(x, (8,), w, b, formats=NORM),
-    "rmsnorm": lambda x, w, b: f.qrmsnorm(x, (8,), w, formats=NORM),
-    "groupnorm": lambda x, w, b: f.qgroupnorm(x, 2, w, b, formats=NORM),
+    "layernorm": lambda x, w, b: f.qlayernorm(x, (8,), w, b, spec=NORM),
+    "rmsnorm": lambda x, w, b: f.qrmsnorm(x, (8,), w, spec=NORM),
+    "groupnorm": lambda x, w, b: f.qgroupnorm(x, 2, w, b, spec=NORM),
     "batchnorm": lambda x, w, b: f.qbatchnorm(x, None, None, w, b, True, **WHOLE),
     "gelu": lambda x, w, b: f.qgelu(x, GATE),
     "gelu_tanh": lambda x, w, b: f.qgelu(x, GATE, "tanh"),

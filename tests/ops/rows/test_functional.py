@@ -78,10 +78,10 @@ CASES = {
     "embedding": (lambda w: gs.qembedding(INDEX, w, 2, None, 2.0, True, fwd_quant=ID, bwd_quant=ID), lambda w: F.embedding(INDEX, w, 2, None, 2.0, True), X[0]),
     "pool": (lambda x: gs.qavgpool2d(x, 2, ID, ID), lambda x: F.avg_pool2d(x, 2), X[None]),
     "pool-adaptive": (lambda x: gs.qadaptive_avgpool(x, 4, ID, ID), lambda x: F.adaptive_avg_pool2d(x, 4), X[None]),
-    "attention-gqa": (lambda q, k, v: gs.qattention(q, k, v, enable_gqa=True, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), Q, K, V),
-    "attention-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK, scale=0.3, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK, scale=0.3), Q, K4, V4),
-    "attention-float-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK.float(), formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK.float()), Q, K4, V4),
-    "attention-causal": (lambda q, k, v: gs.qattention(q, k, v, is_causal=True, formats=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), Q, K4, V4),
+    "attention-gqa": (lambda q, k, v: gs.qattention(q, k, v, enable_gqa=True, spec=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), Q, K, V),
+    "attention-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK, scale=0.3, spec=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK, scale=0.3), Q, K4, V4),
+    "attention-float-mask": (lambda q, k, v: gs.qattention(q, k, v, MASK.float(), spec=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, MASK.float()), Q, K4, V4),
+    "attention-causal": (lambda q, k, v: gs.qattention(q, k, v, is_causal=True, spec=ATTENTION), lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), Q, K4, V4),
 }  # fmt: skip
 
 
@@ -93,12 +93,12 @@ def test_identity_formats_equal_pytorch_in_value_and_gradient(name):
 @pytest.mark.parametrize("formats", [ZERO, ATTENTION, gs.QAttentionFormats(":fp32", None, ":fp32")])
 def test_fully_masked_rows_are_pytorchs_zeros_and_do_not_poison_gradients(formats):
     tensors = [t.clone().requires_grad_() for t in (Q, K4, V4)]
-    y = gs.qattention(*tensors, HIDDEN, formats=formats)
+    y = gs.qattention(*tensors, HIDDEN, spec=formats)
     assert bool((y[:, :, 2] == 0).all())
     y.sum().backward()
     assert all(bool(t.grad.isfinite().all()) for t in tensors)
     check(
-        lambda *t: gs.qattention(*t, HIDDEN, formats=formats),
+        lambda *t: gs.qattention(*t, HIDDEN, spec=formats),
         lambda *t: F.scaled_dot_product_attention(*t, HIDDEN),
         Q, K4, V4,
     )  # fmt: skip
@@ -106,7 +106,7 @@ def test_fully_masked_rows_are_pytorchs_zeros_and_do_not_poison_gradients(format
 
 def test_fully_masked_rows_are_nan_if_asked():
     formats = gs.QAttentionFormats(":fp32", gs.QSoftmaxFormats(ID, ID, ID, masked_rows="nan"), ":fp32")
-    assert bool(gs.qattention(Q, K4, V4, HIDDEN, formats=formats)[:, :, 2].isnan().all())
+    assert bool(gs.qattention(Q, K4, V4, HIDDEN, spec=formats)[:, :, 2].isnan().all())
     assert gs.QAttentionFormats.from_dict(formats.to_dict()) == formats
 
 
@@ -267,10 +267,10 @@ BAD = {
     "dim": (IndexError, lambda: gs.qsoftmax(X, 3, SOFTMAX)),
     "repeated dim": (gs.ShapeError, lambda: gs.qsum(X, (0, -3), ID)),
     "broadcast": (gs.ShapeError, lambda: gs.qadd(X, C, ID)),
-    "normal shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 9, formats=NORM)),
-    "weight shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 10, C, formats=NORM)),
-    "groups": (gs.ShapeError, lambda: gs.qgroupnorm(X, 4, formats=NORM)),
-    "groups of nothing": (gs.ShapeError, lambda: gs.qgroupnorm(X[..., :0], 3, formats=NORM)),
+    "normal shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 9, spec=NORM)),
+    "weight shape": (gs.ShapeError, lambda: gs.qlayernorm(X, 10, C, spec=NORM)),
+    "groups": (gs.ShapeError, lambda: gs.qgroupnorm(X, 4, spec=NORM)),
+    "groups of nothing": (gs.ShapeError, lambda: gs.qgroupnorm(X[..., :0], 3, spec=NORM)),
     "batch of one": (gs.ShapeError, lambda: gs.qbatchnorm(X[:1, :, :1], None, None, training=True, fwd_quant=ID)),
     "statistics": (gs.ShapeError, lambda: gs.qbatchnorm(X, None, None, fwd_quant=ID)),
     "approximate": (gs.SpecError, lambda: gs.qgelu(X, GELU, "sine")),
@@ -279,10 +279,10 @@ BAD = {
     "index range": (gs.ShapeError, lambda: gs.qembedding(torch.tensor([6]), X[0], fwd_quant=ID)),
     "padding_idx": (gs.ShapeError, lambda: gs.qembedding(INDEX, X[0], 6, fwd_quant=ID)),
     "sparse": (gs.UnsupportedSpec, lambda: gs.qembedding(INDEX, X[0], sparse=True, fwd_quant=ID)),
-    "attention shapes": (gs.ShapeError, lambda: gs.qattention(Q, K4[..., :7], V4, formats=ATTENTION)),
-    "two masks": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK, is_causal=True, formats=ATTENTION)),
-    "mask shape": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK.T, formats=ATTENTION)),
-    "heads": (gs.ShapeError, lambda: gs.qattention(Q[:, :3], K, V, enable_gqa=True, formats=ATTENTION)),
+    "attention shapes": (gs.ShapeError, lambda: gs.qattention(Q, K4[..., :7], V4, spec=ATTENTION)),
+    "two masks": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK, is_causal=True, spec=ATTENTION)),
+    "mask shape": (gs.ShapeError, lambda: gs.qattention(Q, K4, V4, MASK.T, spec=ATTENTION)),
+    "heads": (gs.ShapeError, lambda: gs.qattention(Q[:, :3], K, V, enable_gqa=True, spec=ATTENTION)),
 }  # fmt: skip
 
 
@@ -317,10 +317,10 @@ def test_second_derivatives_by_any_argument_are_refused(name):
     soft = gs.QSoftmaxFormats(*["e5m10"] * 3, None, "e5m10", "e5m10")
     attention = gs.QAttentionFormats(":e5m10", soft, ":e5m10")
     ours, tensors = {
-        "attention": (lambda *t: gs.qattention(*t, formats=attention), [Q[:, :, :2], K4, V4]),
-        "conv": (lambda *t: gs.qconv1d(*t, formats=":e5m10"), [randn(1, 2, 6), randn(3, 2, 2), randn(3)]),
+        "attention": (lambda *t: gs.qattention(*t, spec=attention), [Q[:, :, :2], K4, V4]),
+        "conv": (lambda *t: gs.qconv1d(*t, spec=":e5m10"), [randn(1, 2, 6), randn(3, 2, 2), randn(3)]),
         "transposed": (
-            lambda *t: gs.qconv_transpose1d(*t, formats=":e5m10"),
+            lambda *t: gs.qconv_transpose1d(*t, spec=":e5m10"),
             [randn(1, 2, 6), randn(2, 3, 2), randn(3)],
         ),
     }[name]
@@ -358,8 +358,8 @@ def test_group_norm_of_one_value_in_each_group_is_refused_as_by_pytorch():
     with pytest.raises(ValueError, match="more than 1 value"):
         F.group_norm(x, 2)
     with pytest.raises(gs.ShapeError, match="more than one value"):
-        gs.qgroupnorm(x, 2, formats="e5m10")
-    assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, formats="e5m10").shape == (2, 2, 1)
+        gs.qgroupnorm(x, 2, spec="e5m10")
+    assert gs.qgroupnorm(torch.randn(2, 2, 1), 2, spec="e5m10").shape == (2, 2, 1)
 
 
 @pytest.mark.parametrize(

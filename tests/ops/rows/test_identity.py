@@ -194,7 +194,7 @@ def test_attention(data):
         data.draw(st.sampled_from([":fp32", None])), data.draw(st.sampled_from([ID, None])),
     )  # fmt: skip
     same(
-        lambda q, k, v: gs.qattention(q, k, v, mask, 0.0, formats=formats, **options),
+        lambda q, k, v: gs.qattention(q, k, v, mask, 0.0, spec=formats, **options),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask, 0.0, **options),
         q, k, v, terms=2 * 5 * 4, growth=largest(q, k, v),  # a score multiplies operands, over 5 rows and 4 heads
     )  # fmt: skip
@@ -204,10 +204,10 @@ def test_dropout_of_attention_drops_and_scales_as_torchs():
     """PyTorch draws in an order of its own: compared are the share that is dropped and the mean."""
     q, k, v = randn((64, 32, 4), 0), randn((64, 32, 4), 1), torch.eye(32).expand(64, 32, 32)
     formats = gs.QAttentionFormats(":fp32", SOFT[0], ":fp32")
-    plain = gs.qattention(q, k, v, formats=formats)
+    plain = gs.qattention(q, k, v, spec=formats)
     for p in (0.25, 1.0):
         torch.manual_seed(3)
-        y = gs.qattention(q, k, v, dropout_p=p, formats=formats)
+        y = gs.qattention(q, k, v, dropout_p=p, spec=formats)
         theirs = F.scaled_dot_product_attention(q, k, v, dropout_p=p)
         kept = y != 0
         deviation = (p * (1 - p) / kept.numel()) ** 0.5
@@ -217,7 +217,7 @@ def test_dropout_of_attention_drops_and_scales_as_torchs():
             wanted = (plain / (1 - p))[kept]
             assert bool(((y[kept] - wanted).abs() <= 3 * 2.0**-24 * wanted).all())
         torch.manual_seed(3)
-        assert torch.equal(gs.qattention(q, k, v, dropout_p=p, formats=formats), y)
+        assert torch.equal(gs.qattention(q, k, v, dropout_p=p, spec=formats), y)
 
 
 @MANY

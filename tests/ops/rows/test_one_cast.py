@@ -1,4 +1,4 @@
-"""One cast for every step: ``formats="e5m10"`` wherever formats of steps are taken."""
+"""One cast for every step: ``spec="e5m10"`` wherever formats of steps are taken."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SPELLED_OUT = {
 }
 OPERATIONS = {
     "qsoftmax": ("softmax", lambda x, f: gs.qsoftmax(x, -1, f)),
-    "qlayernorm": ("norm", lambda x, f: gs.qlayernorm(x, [12], formats=f)),
-    "qrmsnorm": ("norm", lambda x, f: gs.qrmsnorm(x, [12], formats=f)),
-    "qgroupnorm": ("norm", lambda x, f: gs.qgroupnorm(x, 2, formats=f)),
+    "qlayernorm": ("norm", lambda x, f: gs.qlayernorm(x, [12], spec=f)),
+    "qrmsnorm": ("norm", lambda x, f: gs.qrmsnorm(x, [12], spec=f)),
+    "qgroupnorm": ("norm", lambda x, f: gs.qgroupnorm(x, 2, spec=f)),
     "qgelu": ("gate", gs.qgelu),
     "qsilu": ("gate", gs.qsilu),
-    "QSoftmax": ("softmax", lambda x, f: qnn.QSoftmax(-1, formats=f)(x)),
-    "QLayerNorm": ("norm", lambda x, f: qnn.QLayerNorm(12, formats=f)(x)),
-    "QGELU": ("gate", lambda x, f: qnn.QGELU(formats=f)(x)),
+    "QSoftmax": ("softmax", lambda x, f: qnn.QSoftmax(-1, spec=f)(x)),
+    "QLayerNorm": ("norm", lambda x, f: qnn.QLayerNorm(12, spec=f)(x)),
+    "QGELU": ("gate", lambda x, f: qnn.QGELU(spec=f)(x)),
 }
 
 
@@ -63,7 +63,7 @@ def test_anything_else_is_refused_by_name(name, formats):
 def test_attention_wants_its_parts_named():
     x = torch.randn(2, 4, 8)
     with pytest.raises(gs.FormatError, match="QAttentionFormats"):
-        gs.qattention(x, x, x, formats=":e5m10")
+        gs.qattention(x, x, x, spec=":e5m10")
     named = gs.QAttentionFormats(":e5m10", "e5m10", ":e5m10")
     assert named == gs.QAttentionFormats(":e5m10", SPELLED_OUT["softmax"], ":e5m10")
-    assert torch.isfinite(gs.qattention(x, x, x, formats=named)).all()
+    assert torch.isfinite(gs.qattention(x, x, x, spec=named)).all()

@@ -290,7 +290,7 @@ def test_attention(causal, fmt):
         back = [[u if j <= i else 0.0 for j, u in enumerate(row)] for i, row in enumerate(back)]
     back = [[s.times(u, 0.5) for u in row] for row in back]
     formats = gs.QAttentionFormats(f":{fmt}", gs.QSoftmaxFormats(*[fmt] * 3, None, fmt, fmt), f":{fmt}", fmt)
-    got = run(lambda q, k, v: gs.qattention(q, k, v, is_causal=causal, formats=formats), q, k, v, g=g)
+    got = run(lambda q, k, v: gs.qattention(q, k, v, is_causal=causal, spec=formats), q, k, v, g=g)
     check(got, y, mm(back, k.tolist()), mm(turn(back), q.tolist()), mm(turn(weights), gl))
 
 

@@ -72,7 +72,7 @@ class QLinear(_Quantised, qnn.QLinear):
         self, in_features: int, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None,
         dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(in_features, out_features, bias, device, dtype, formats=formats)
+        super().__init__(in_features, out_features, bias, device, dtype, spec=formats)
         self._finish()
 
 
@@ -85,7 +85,7 @@ class QLazyLinear(qnn.QLazyLinear, QLinear):
     def __init__(
         self, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
-        super(QLinear, self).__init__(out_features, bias, device, dtype, formats=formats)  # as the lazy layer
+        super(QLinear, self).__init__(out_features, bias, device, dtype, spec=formats)  # as the lazy layer
         self.reset_quant_function()
 
     def initialize_parameters(self, input: Tensor) -> None:
@@ -101,7 +101,7 @@ class _Conv(_Quantised):
         device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         where = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
-        super().__init__(in_channels, out_channels, kernel_size, *where, formats=formats)
+        super().__init__(in_channels, out_channels, kernel_size, *where, spec=formats)
         self._finish()
 
 
@@ -124,7 +124,7 @@ class _ConvTranspose(_Quantised):
         padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         where = (stride, padding, output_padding, groups, bias, dilation, padding_mode, device, dtype)
-        super().__init__(in_channels, out_channels, kernel_size, *where, formats=formats)
+        super().__init__(in_channels, out_channels, kernel_size, *where, spec=formats)
         self._finish()
 
 
@@ -198,7 +198,7 @@ class QLayerNorm(_Quantised, qnn.QLayerNorm):
         self, normalized_shape: Any, formats: QLayerNormFormats, eps: float = 1e-5, elementwise_affine: bool = True,
         bias: bool = True, device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype, formats=formats)
+        super().__init__(normalized_shape, eps, elementwise_affine, bias, device, dtype, spec=formats)
         self._finish()
 
 
@@ -206,7 +206,7 @@ class QSoftmax(_Quantised, qnn.QSoftmax):
     """``gemmsim.nn.QSoftmax``."""
 
     def __init__(self, dim: int | None, formats: QSoftmaxFormats) -> None:
-        super().__init__(dim, formats=formats)
+        super().__init__(dim, spec=formats)
         self.reset_quant_function()
 
 
@@ -214,5 +214,5 @@ class QGELU(_Quantised, qnn.QGELU):
     """``gemmsim.nn.QGELU``."""
 
     def __init__(self, formats: QGELUFormats, approximate: str = "none") -> None:
-        super().__init__(approximate, formats=formats)
+        super().__init__(approximate, spec=formats)
         self.reset_quant_function()
