@@ -1,9 +1,12 @@
-"""Operands and expected bits of single products, as files that a hardware test bench reads with $readmemh."""
+"""Operands and expected bits of single products, as files that a hardware test bench reads with $readmemh.
+
+Operands that a row's columns name are drawn again; those from files, or placed by the kind itself, come from its study.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,15 @@ from .operands import placed, placement
 
 __all__ = ["MOST_WORDS", "Vectors", "vectors", "write_vectors"]
 
+#: Columns that say where operands come from.
+_ORIGINS = ("dist", "scale", "in", "a", "b", "captured", "layer", "role", "transpose", "scaled")
 #: Words of all files together: 16 million are some 150 MB.
 MOST_WORDS = 2**24
-#: Columns that name the operands and the product of a cell.
+#: Columns that name the product of a cell; and with those of drawn operands, all there is to know of it.
+_PRODUCT = ("K", "M", "N", "seed", "spec")
 _NEEDED = ("K", "M", "N", "dist", "in", "seed", "spec")
+#: Of a row: the operands that its study measured, None where that was no single product.
+Measured = Callable[[Row], "tuple[Tensor, Tensor] | None"]
 
 _README = """\
 Operands and expected results of matrix products, written by gemmsim {version}.
@@ -33,7 +41,8 @@ One folder a cell of the study, named by its key; in it
   a.hex          a, M rows of K words, row by row: word m * K + k is a[m][k]
   b.hex          b, K rows of N words, row by row: word k * N + n is b[k][n]
   expected.hex   result, M rows of N words, row by row: word m * N + n is sum over k of a[m][k] b[k][n]
-  spec.json      shapes, format and bits of each file, spec of the product, its seed, what it means in words
+  spec.json      shapes, format and bits of each file, spec of the product, its seed, what it means in words, where the
+                 operands come from
 
 Each word is one code in hexadecimal, without prefix, one a line, as $readmemh of Verilog (IEEE 1800) reads it; lines
 that begin with // are comments. A word has as many digits as its format's bits need; unused high bits are 0. Codes of
@@ -62,20 +71,22 @@ class Vectors:
     expected: _Matrix
 
 
-def write_vectors(rows: Sequence[Row], out: Path, *, chosen: bool) -> None:
+def write_vectors(rows: Sequence[Row], out: Path, *, chosen: bool, measured: Measured | None = None) -> None:
     """A folder with a.hex, b.hex, expected.hex and spec.json for each row, and README.txt, in ``out``.
 
-    Rows that are no single product of drawn operands are left out, unless they were ``chosen``.
+    Rows that are no single product are left out, unless they were ``chosen``. ``measured`` gives the operands of rows
+    whose columns do not name drawn ones.
 
     Raises:
         StudyError: no row is such a product, or a chosen one is not; operands without codes; more than 2^24 words.
     """
-    fit = [row for row in rows if chosen or not _missing(row)]
+    wrong = {row["cell"]: _missing(row, measured) for row in rows}
+    fit = [row for row in rows if chosen or not wrong[row["cell"]]]
     if not fit:
-        raise StudyError(f"no cell is one product of drawn operands: hex needs the columns {', '.join(_NEEDED)}.")
+        raise StudyError(f"no cell is one product: hex needs the columns {', '.join(_PRODUCT)}, and operands.")
     for row in fit:
-        if missing := _missing(row):
-            raise StudyError(f"cell {row['cell']} is no single product of drawn operands: {missing}.")
+        if wrong[row["cell"]]:
+            raise StudyError(f"cell {row['cell']} is no single product: {wrong[row['cell']]}.")
     words = sum(row["M"] * row["K"] + row["K"] * row["N"] + row["M"] * row["N"] for row in fit)
     if words > MOST_WORDS:
         raise StudyError(
@@ -84,23 +95,28 @@ def write_vectors(rows: Sequence[Row], out: Path, *, chosen: bool) -> None:
     make_folder(out)
     atomic_write_text(out / "README.txt", _README.format(version=gs.__version__))
     for row in fit:
-        _write(vectors(row), make_folder(out / row["cell"]))
+        _write(vectors(row, measured), make_folder(out / row["cell"]))
 
 
-def vectors(row: Row) -> Vectors:
-    """The codes of the product that ``row`` measured, drawn again from its columns.
+def vectors(row: Row, measured: Measured | None = None) -> Vectors:
+    """The codes of the product that ``row`` measured, drawn again from its columns, or of the operands ``measured``.
 
-    Operands are in the format that the product casts them to, else in that of the column ``in``, else in float32. The
-    result is in the spec's output format, else in its register's, else in float32, in float64 where that does not hold
-    every value.
+    Operands are in the format that the product casts them to, else in that of the column ``in``, else in that of their
+    dtype. The result is in the spec's output format, else in its register's, else in float32, in float64 where that
+    does not hold every value.
 
     Raises:
         StudyError: operands in a block format, or rounded at random: they have no codes of their own.
     """
     spec = gs.GemmSpec.parse(row["spec"])
-    place = placement(row["in"], "in")
-    shape = (row["M"], row["K"], row["N"])
-    a, b = placed(row["dist"], shape, row["seed"], place, float(row.get("scale") or 1.0))
+    place = placement(row.get("in") or "", "in")
+    if _is_drawn(row):
+        shape = (row["M"], row["K"], row["N"])
+        a, b = placed(row["dist"], shape, row["seed"], place, float(row.get("scale") or 1.0))
+    else:
+        found = measured(row) if measured is not None else None
+        assert found is not None, "_missing tells before"
+        a, b = found
     result = gs.qmatmul(a, b, spec, seed=row["seed"], out_dtype=torch.float64)
     return Vectors(
         row,
@@ -110,24 +126,39 @@ def vectors(row: Row) -> Vectors:
     )
 
 
-def _missing(row: Row) -> str:
-    """Why the row is no single product of drawn operands; "" if it is one."""
-    absent = [name for name in _NEEDED if row.get(name) is None]
+def _is_drawn(row: Row) -> bool:
+    return all(row.get(name) is not None for name in _NEEDED)
+
+
+def _missing(row: Row, measured: Measured | None) -> str:
+    """Why the row is no single product whose operands can be had; "" if it is one."""
+    needed = _NEEDED if measured is None else _PRODUCT
+    absent = [name for name in needed if row.get(name) is None]
     if absent:
         return f"it has no {', '.join(absent)}"
-    return f"it varies {row['over']}" if row.get("over") is not None else ""
+    if row.get("over") is not None:
+        return f"it varies {row['over']}"
+    return (
+        ""
+        if _is_drawn(row) or (measured is not None and measured(row) is not None)
+        else "its study measures no one product"
+    )
 
 
 def _operand(x: Tensor, given: Any, placed_in: str, cell: str) -> _Matrix:
     fmt: Any
     if given is None:
-        fmt = gs.formats.parse_scalar(placed_in) if placed_in else gs.formats.FP32
+        fmt = gs.formats.parse_scalar(placed_in) if placed_in else _of_dtype(x)
         return _Matrix(fmt, fmt.encode(x))
     if not isinstance(given, Cast) or given.is_stochastic:
         why = "are rounded at random" if isinstance(given, Cast) else "share scales"
         raise StudyError(f"cell {cell}: operands in {given} {why}; hex takes those with a code for each number.")
     fmt = given.format
     return _Matrix(fmt, fmt.encode(gs.quantize(x.double(), given)))
+
+
+def _of_dtype(x: Tensor) -> Any:
+    return gs.formats.FP64 if x.dtype == torch.float64 else gs.formats.FP32
 
 
 def _result(result: Tensor, spec: gs.GemmSpec) -> _Matrix:
@@ -148,8 +179,8 @@ def _candidates(spec: gs.GemmSpec) -> list[Any]:
         return [spec.out.format]
     accumulator = spec.accumulator
     registers = list(dict.fromkeys(cast.format for cast in accumulator.casts()))
-    if isinstance(accumulator, gs.arithmetic.Integer) and accumulator.signed:
-        registers = [gs.formats.parse_scalar(f"fixed({accumulator.P},0)")]
+    if isinstance(accumulator, gs.arithmetic.Integer):
+        registers = [gs.formats.parse_scalar(f"{'' if accumulator.signed else 'u'}fixed({accumulator.P},0)")]
     return [*(registers if len(registers) == 1 else []), gs.formats.FP32]
 
 
@@ -169,6 +200,7 @@ def _write(found: Vectors, folder: Path) -> None:
         files[name] = {"file": f"{name}.hex", "shape": shape, "format": str(matrix.format), "bits": bits, "word": index}
     about = {
         **{column: row.get(column) for column in ("study", "cell", "label", "spec", "spec_json", "seed")},
+        "operands": {column: row[column] for column in _ORIGINS if row.get(column) is not None},
         "stochastic": spec.is_stochastic,
         "M": m,
         "K": k,

@@ -45,9 +45,9 @@ def products_in(path: Path, roles: Sequence[str], layers: Sequence[str]) -> Prod
     return {name: product for name, product in there.items() if name[0] in names}
 
 
-def operands_of(path: Path, name: str) -> tuple[Tensor, Tensor]:
-    """Both matrices, (M, K) and (K, N); of a batch the first ones."""
-    a, b = (TensorFile(path, f"{name}/{which}").load() for which in "ab")
+def operands_of(path: Path, name: str, *, whole: bool = False) -> tuple[Tensor, Tensor]:
+    """Both matrices, (M, K) and (K, N); of a batch the first ones. ``whole``: of integers, too."""
+    a, b = (TensorFile(path, f"{name}/{which}").load(whole=whole) for which in "ab")
     return a.reshape(-1, *a.shape[-2:])[0], b.reshape(-1, *b.shape[-2:])[0]
 
 

@@ -127,14 +127,15 @@ def _curve(text: str) -> Curve:
     return Curve(label or spec.strip().removeprefix(":").strip(), str(value))
 
 
-def unit_roundoff(spec: gs.GemmSpec) -> float:
+def unit_roundoff(spec: gs.GemmSpec) -> float | None:
     """Half the distance of neighbours just above 1, relative: 2^-p for the narrowest significand p of any rounding.
 
-    Of the accumulator's registers, that is: those of operands and output do not count. Fixed point and exact registers
-    have no such number: that of their result in float64, 2^-53, stands for it.
+    Of the accumulator's registers, that is: those of operands and output do not count. Of exact registers that of
+    their result. None where no register is in floating point: steps of integers and fixed point do not grow with the
+    number, those of posits do in their own way.
     """
     widths = [cast.format.p for cast in spec.accumulator.casts() if isinstance(cast.format, gs.formats.FloatFormat)]
-    return 2.0 ** -min([53, *widths])
+    return 2.0 ** -min(widths) if widths else None
 
 
 def output_format(spec: gs.GemmSpec) -> gs.formats.FloatFormat | None:

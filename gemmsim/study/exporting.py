@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cells import Row
+from torch import Tensor
+
+from .cells import Cell, Row
 from .errors import StudyError, nearest
 from .files import atomic_path, atomic_write_text, make_folder, writing
+from .kinds.kind import Kind
+from .operands import Operands
+from .registry import of_folder
 from .store import as_text, load_rows, to_csv
 
 __all__ = ["FORMS", "export"]
@@ -20,14 +26,16 @@ def export(folder: str | Path, to: str, out: str | Path | None = None, *, cells:
     * ``"csv"``: one file, ``results.csv`` in ``folder`` without ``out``. Missing values are empty, objects JSON.
     * ``"parquet"``: one file, ``results.parquet``. Columns of whole numbers are int64, of numbers float64, of text and
       objects (as JSON) strings; missing values are null. Needs gemmsim[table].
-    * ``"hex"``: a folder, ``hex``, with a folder for each cell that is one product of drawn operands: operands, spec
-      and expected bits as ``$readmemh`` reads them; README.txt there tells the layout.
+    * ``"hex"``: a folder, ``hex``, with a folder for each cell that is one product: operands, spec and expected bits as
+      ``$readmemh`` reads them; README.txt there tells the layout. Drawn operands are drawn again; those of files are
+      read again, by the study that ``folder`` belongs to.
 
     ``cells``: keys of the cells to take, as in the column ``cell``; all that can be written if there are none.
 
     Raises:
         StudyError: another form, no results, a key that the folder does not have; for hex a cell that is no such
-            product or has operands without codes, more than 16 million words; ``out`` cannot be written.
+            product or has operands without codes, more than 16 million words, files that are not there any more or
+            hold something else; ``out`` cannot be written.
     """
     if to not in FORMS:
         raise StudyError(f"export to {to!r}; allowed: {', '.join(FORMS)}.{nearest(to, list(FORMS))}")
@@ -42,15 +50,15 @@ def export(folder: str | Path, to: str, out: str | Path | None = None, *, cells:
     name, write = FORMS[to]
     path = Path(folder) / name if out is None else Path(out)
     make_folder(path.parent)
-    write(rows, path, bool(wanted))
+    write(rows, path, bool(wanted), Path(folder))
     return path
 
 
-def _csv(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+def _csv(rows: Sequence[Row], path: Path, chosen: bool, folder: Path) -> None:
     atomic_write_text(path, to_csv(rows))
 
 
-def _parquet(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+def _parquet(rows: Sequence[Row], path: Path, chosen: bool, folder: Path) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -75,14 +83,55 @@ def _column(pyarrow: Any, values: Sequence[Any]) -> Any:
     return pyarrow.array([None if value is None else as_text(value) for value in values], pyarrow.string())
 
 
-def _hex(rows: Sequence[Row], path: Path, chosen: bool) -> None:
+def _hex(rows: Sequence[Row], path: Path, chosen: bool, folder: Path) -> None:
     from .bench_vectors import write_vectors
 
-    write_vectors(rows, path, chosen=chosen)
+    write_vectors(rows, path, chosen=chosen, measured=_Measured(folder))
+
+
+class _Measured:
+    """The operands of a folder's rows, made by its study as they were when the rows were computed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: Cells that share operands are neighbours.
+        self._last: tuple[str, Operands | None] = ("", None)
+
+    @functools.cached_property
+    def study(self) -> Kind[Any] | None:
+        """That of the folder, if it is of a kind: others do not say which product a cell is."""
+        found = of_folder(self.folder)
+        return found if isinstance(found, Kind) else None
+
+    @functools.cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Its cells by key."""
+        return {} if self.study is None else {cell.key: cell for cell in self.study.cells()}
+
+    @functools.cached_property
+    def context(self) -> Any:
+        """What it prepared."""
+        assert self.study is not None
+        return self.study.prepare(self.folder)
+
+    def __call__(self, row: Row) -> tuple[Tensor, Tensor] | None:
+        cell = self.cells.get(row["cell"])
+        if self.study is None or cell is None:
+            return None
+        if row.get("fingerprint") != str(self.context.fingerprint):
+            raise StudyError(
+                f"cell {row['cell']} was computed from other operands than there are now. Run the study again, then "
+                "export it."
+            )
+        name = cell.operands or cell.key
+        if self._last[0] != name:
+            self._last = name, self.study.product_of(self.study.inputs(cell, self.context))
+        found = self._last[1]
+        return None if found is None else (found.a, found.b)
 
 
 #: Form -> (name of what is written without --out, writer of rows).
-FORMS: dict[str, tuple[str, Callable[[Sequence[Row], Path, bool], None]]] = {
+FORMS: dict[str, tuple[str, Callable[[Sequence[Row], Path, bool, Path], None]]] = {
     "csv": ("results.csv", _csv),
     "parquet": ("results.parquet", _parquet),
     "hex": ("hex", _hex),

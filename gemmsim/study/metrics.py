@@ -8,6 +8,7 @@ Sums of these numbers are made in float64, whose own error (2^-53 K) is far belo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,11 +16,11 @@ from torch import Tensor
 import gemmsim as gs
 from gemmsim.formats import FloatFormat
 
-from .cells import Scalar
+from .cells import Row, Scalar
 from .operands import Operands
 from .threads import one_thread
 
-__all__ = ["EVENTS", "SHOWN", "errors", "event_shares", "signed_bias"]
+__all__ = ["EVENTS", "IN_UNITS", "NO_UNIT", "SHOWN", "errors", "event_shares", "signed_bias", "without_units"]
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
@@ -32,6 +33,10 @@ SHOWN = {
     "ratio": "result / true value, mean",
     "max_err_over_s": "largest |e| / S",
 }
+#: Columns in units roundoff of the register, which registers in fixed point do not have.
+IN_UNITS = ("bias_u", "bwd_err_u_mean", "bwd_err_u_p99", "bwd_err_u_max", "bits_lost")
+#: Why they are left out there.
+NO_UNIT = "a register that is not in floating point has no unit roundoff"
 #: Shares of all additions, of ``gemmsim.count_events``, and their words.
 EVENTS = {
     "swamped": "additions that left the register as it was although the term was not 0, share",
@@ -42,7 +47,7 @@ EVENTS = {
 
 
 @one_thread()
-def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | None = None) -> dict[str, Scalar]:
+def errors(result: Tensor, operands: Operands, unit: float | None, fmt: FloatFormat | None = None) -> dict[str, Scalar]:
     """The error columns of a product.
 
     ========================  =====================================================================================
@@ -64,19 +69,20 @@ def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | N
     nonfinite                 share of outputs that are infinite or NaN; all other columns leave them out
     ========================  =====================================================================================
 
-    A column that has no value (no outputs, no error to compare) is None.
+    A column that has no value (no outputs, no error to compare) is None. Without ``unit``, of a register that has no
+    unit roundoff, those in units of it are None: bias_u, bwd_err_u_*, bits_lost.
     """
     y, t = result.double().flatten(), operands.truth.flatten()
     finite = torch.isfinite(y) & torch.isfinite(t)
     e = torch.where(finite, y - t, torch.zeros_like(t))
     size = operands.size.flatten()
-    backward = (e.abs() / (size * unit))[finite & (size > 0)]
+    backward = (e.abs() / (size * (unit or 1.0)))[finite & (size > 0)]
     bias, bias_se = signed_bias(e, t, finite, operands.truth.shape)
     known, sized = finite & (t != 0), finite & (size > 0)
-    bias_u, _ = signed_bias(e / (size * unit), t, sized, operands.truth.shape)
+    bias_u, _ = signed_bias(e / (size * (unit or 1.0)), t, sized, operands.truth.shape)
     ratio, ratio_se = _by_rows(y / t, known, operands.truth.shape)
     error, whole = float(e.square().sum()), float(t[finite].square().sum())
-    return {
+    found: dict[str, Scalar] = {
         "rel_fro": _over(math.sqrt(error), math.sqrt(whole)),
         "max_rel": _largest((e / t).abs()[known]),
         "max_rel_large": _largest((e / t).abs()[known & (t.abs() >= t[finite].abs().mean())]),
@@ -96,6 +102,13 @@ def errors(result: Tensor, operands: Operands, unit: float, fmt: FloatFormat | N
         **_in_ulps(e[finite], t[finite], fmt),
         "nonfinite": 1 - float(finite.double().mean()) if y.numel() else None,
     }
+    return found if unit is not None else found | dict.fromkeys(IN_UNITS)
+
+
+def without_units(rows: Sequence[Row], metric: str) -> str:
+    """Words on the rows in which ``metric`` is left out because their register has no unit roundoff; "" for none."""
+    labels = dict.fromkeys(str(row.get("label")) for row in rows if metric in IN_UNITS and row.get("no_unit_roundoff"))
+    return f"none of {', '.join(labels)}: {NO_UNIT}" if labels else ""
 
 
 def event_shares(operands: Operands, spec: gs.GemmSpec, seed: int) -> dict[str, Scalar]:

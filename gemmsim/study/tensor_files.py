@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .errors import StudyError, nearest
 
-__all__ = ["TensorFile", "digest_of", "tensor_file", "tensor_shapes"]
+__all__ = ["TensorFile", "digest_of", "file_digest", "tensor_file", "tensor_shapes"]
 
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 _SUFFIXES = (".npy", ".safetensors", ".pt", ".pth")
 
 
@@ -43,14 +44,18 @@ class TensorFile:
         """
         return self._read(header=True)
 
-    def load(self) -> Tensor:
+    def load(self, *, whole: bool = False) -> Tensor:
         """Its values: float64 as float64, any other floating-point type in float32, which holds them exactly.
+
+        ``whole``: integers, which are refused otherwise, come as they are.
 
         Raises:
             StudyError: no such file or key (it tells near ones), a file that cannot be read, something that is no
                 tensor or holds whole numbers, truth values or complex numbers.
         """
         found: Tensor = self._read(header=False)
+        if whole and found.dtype in _INTEGERS:
+            return found
         if not found.is_floating_point():
             raise StudyError(
                 f"{self} holds {str(found.dtype).removeprefix('torch.')}; allowed: floating-point numbers. Convert it "
@@ -94,6 +99,8 @@ class TensorFile:
             return array.shape
         if array.dtype.kind not in "fiub":
             raise StudyError(f"{self} holds {array.dtype}; allowed: floating-point numbers.")
+        if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+            array = array.astype(np.int64)  # PyTorch has no other unsigned types to compute with
         return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
 
     def _safetensors(self, header: bool) -> Any:
@@ -165,6 +172,15 @@ def tensor_file(text: str) -> TensorFile:
         if found:
             return TensorFile(Path(head + suffix), key)
     return TensorFile(Path(text))
+
+
+def file_digest(path: Path) -> str:
+    """16 hexadecimal digits of a file's bytes."""
+    found = hashlib.sha256()
+    with path.open("rb") as opened:
+        while block := opened.read(2**20):
+            found.update(block)
+    return found.hexdigest()[:16]
 
 
 def digest_of(*tensors: Tensor) -> str:

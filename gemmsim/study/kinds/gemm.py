@@ -21,7 +21,7 @@ from .gemm_report import gemm_finding, gemm_plot, gemm_table
 from .growth import measure_product
 from .kind import Kind
 
-__all__ = ["Gemm", "GemmParameters", "evenly"]
+__all__ = ["Gemm", "GemmParameters", "evenly", "matrix"]
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class GemmParameters(Parameters):
             StudyError: shapes that do not multiply, and whatever is wrong with the files.
         """
         first, second = self.files()
-        (m, k), (k2, n) = _matrix(first, "a" in _sides(self)), _matrix(second, "b" in _sides(self))
+        (m, k), (k2, n) = matrix(first, "a" in _sides(self)), matrix(second, "b" in _sides(self))
         if k != k2:
             fitting = [
                 way
                 for way in ("none", "a", "b", "ab")
-                if _matrix(first, "a" in way and way != "none")[1] == _matrix(second, "b" in way)[0]
+                if matrix(first, "a" in way and way != "none")[1] == matrix(second, "b" in way)[0]
             ]
             hint = f"--transpose {fitting[0]} makes them fit" if fitting else "no transposition makes them fit"
             raise StudyError(
@@ -84,7 +84,7 @@ def _sides(part: GemmParameters) -> str:
     return part.transpose if part.transpose != "none" else ""
 
 
-def _matrix(file: TensorFile, transposed: bool) -> tuple[int, int]:
+def matrix(file: TensorFile, transposed: bool) -> tuple[int, int]:
     """Rows and columns as the product gets it; dimensions before the last become rows.
 
     Raises:
@@ -155,7 +155,7 @@ class Gemm(Kind[GemmParameters]):
         part = self.parts[0]
         part.shapes()
         first, second = part.files()
-        a = _operand(first, "a" in _sides(part), part)[evenly(_matrix(first, "a" in _sides(part))[0], part.rows)]
+        a = _operand(first, "a" in _sides(part), part)[evenly(matrix(first, "a" in _sides(part))[0], part.rows)]
         b = _operand(second, "b" in _sides(part), part)
         b = b[:, evenly(b.shape[1], part.columns)]
         fingerprint = digest_of(a, b)
@@ -196,7 +196,7 @@ def _operand(file: TensorFile, transposed: bool, part: GemmParameters) -> Tensor
         StudyError: NaN or infinities that were not allowed.
     """
     values = file.load()
-    values = values.reshape(_matrix(file, False))
+    values = values.reshape(matrix(file, False))
     values = values.T if transposed else values
     broken = ~torch.isfinite(values)
     if part.nonfinite != "keep" and bool(broken.any()):

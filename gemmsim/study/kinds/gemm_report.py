@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from ..cells import Row
-from ..metrics import SHOWN
+from ..metrics import SHOWN, without_units
 from ..plots.bars import Bar, draw_bars
 from .pivot import mean_of, numeric
 
@@ -26,10 +26,12 @@ def _labels(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def gemm_table(rows: Sequence[Row], metric: str, title: str) -> Table:
     """Means over seeds of the chosen metric and of those that say most."""
-    table = Table(title=title, caption=SHOWN[metric], title_justify="left", caption_justify="left")
+    shown = list(dict.fromkeys((metric, *_ALWAYS)))
+    missing = next((words for name in shown if (words := without_units(rows, name))), "")
+    caption = f"{SHOWN[metric]}; bwd_err_u_mean: {missing}" if missing else SHOWN[metric]
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     table.add_column("accumulator")
     table.add_column("spec")
-    shown = list(dict.fromkeys((metric, *_ALWAYS)))
     for name in shown:
         table.add_column(name, justify="right")
     for label, same in _labels(rows).items():

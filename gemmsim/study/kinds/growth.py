@@ -126,8 +126,11 @@ def measure_product(cell: Cell, operands: Operands) -> dict[str, Scalar]:
     result = gs.qmatmul(operands.a, operands.b, spec, seed=cell.seed)
     speed = macs_per_s(operands.macs, started)
     k = operands.a.shape[1]
+    unit = unit_roundoff(spec)
+    reason = {} if unit is not None else {"no_unit_roundoff": metrics.NO_UNIT}
     return {
-        **metrics.errors(result, operands, unit_roundoff(spec), output_format(spec)),
+        **metrics.errors(result, operands, unit, output_format(spec)),
+        **reason,
         "bound_det": bounds.deterministic(spec.accumulator, k),
         "bound_prob": bounds.probabilistic(spec.accumulator, k),
         "truth": operands.method,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cells import Row
-from ..metrics import EVENTS, SHOWN
+from ..metrics import EVENTS, SHOWN, without_units
 from ..plots.bars import Bar, draw_bars
 from ..plots.lines import Line, Picture, draw_lines
 from .pivot import mean_of, pivot_table, series
@@ -27,7 +27,11 @@ def _axes(rows: Sequence[Row]) -> list[str]:
 
 def growth_table(rows: Sequence[Row], metric: str, title: str) -> Any:
     """Means over seeds."""
-    return pivot_table(rows, "K", metric, title=title, by=_axes(rows), caption=_WORDS[metric])
+    return pivot_table(rows, "K", metric, title=title, by=_axes(rows), caption=_caption(rows, metric))
+
+
+def _caption(rows: Sequence[Row], metric: str) -> str:
+    return "; ".join(filter(None, (_WORDS[metric], without_units(rows, metric))))
 
 
 def growth_finding(rows: Sequence[Row], metric: str) -> str:

@@ -21,10 +21,12 @@ from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
 from ..ranges import numbers
 from .accuracy import prepare_pass
+from .integer_given import Given, as_integers
 from .integer_network import IntegerNetwork, integer_network, measure_network
 from .integer_operands import certificate, integers, worst_sums
 from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
 from .kind import Context, Kind
+from .layers import patterns, roles
 from .speed import macs_per_s
 
 __all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
@@ -81,7 +83,19 @@ class IntegerParameters(Parameters):
 
     kind: ClassVar[str] = "integer"
 
-    task: str = option("random", choice("random", "digits"), "Random operands, or the shipped digits network.")
+    task: str = option(
+        "random", choice("random", "digits", "files"), "Random operands; the shipped digits network; files, as given."
+    )
+    a: str = option("", text, "files: left operand (M, K): FILE.npy, FILE.safetensors:KEY, FILE.pt or FILE.pt:KEY.")
+    b: str = option("", text, "files: right operand (K, N), likewise.")
+    transpose: str = option("none", choice("none", "a", "b", "ab"), "files: which of a and b are transposed first.")
+    captured: str = option("", text, "files: instead of a and b, a file of gemmsim.capture.", metavar="FILE")
+    layers: tuple[str, ...] = option("*", patterns, "captured: patterns over modules.", many=True, metavar="PATTERN")
+    role: tuple[str, ...] = option("fprop", roles, "captured: products of a layer: fprop, dgrad, wgrad.")
+    most: int = option(0, at_least(0), "files: at most this many rows and columns of each result; 0: all.")
+    scaled: str = option(
+        "largest", choice("largest", "none"), "files: floats are scaled to the format's largest value, or are integers."
+    )
     P: tuple[int, ...] = option(
         "12:24:+1", lambda g, n: numbers(g, n, least=1, most=53), "Bits of the register.", metavar="RANGE"
     )
@@ -99,8 +113,23 @@ class IntegerParameters(Parameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task == "random" and self.metric == "accuracy":
+        given = bool(self.a or self.b or self.captured)
+        if given and self.task == "random":
+            object.__setattr__(self, "task", "files")
+        if given and self.task != "files":
+            raise StudyError(f"task = {self.task!r} takes no files; leave --a, --b and --captured out, or --task.")
+        if self.task == "files" and (bool(self.a) != bool(self.b) or bool(self.a) == bool(self.captured)):
+            raise StudyError(
+                "files: give two tensors, --a x.npy --b model.safetensors:key, or --captured with a file of "
+                "gemmsim.capture."
+            )
+        if self.task != "digits" and self.metric == "accuracy":
             raise StudyError("metric = 'accuracy' is of a network; give --task digits, or another metric.")
+
+    def files(self) -> Given:
+        """The operands of the task files."""
+        transpose = "" if self.transpose == "none" else self.transpose
+        return Given(self.a, self.b, transpose, self.captured, self.layers, self.role, self.most)
 
 
 @dataclass(frozen=True)
@@ -137,7 +166,24 @@ class IntegerStudy(Kind[IntegerParameters]):
                             operands=f"{part.task}|{formats}|{shown}|{seed}",
                         )
 
+    def cells(self) -> list[Cell]:
+        """As every kind's; of one set of parameters, where operands come from files.
+
+        Raises:
+            StudyError: files beside other parameters.
+        """
+        if len(self.parts) > 1 and any(part.task == "files" for part in self.parts):
+            raise StudyError("integer takes files of one run; run it once for each pair or captured file.")
+        return super().cells()
+
     def _inputs_of(self, part: IntegerParameters, formats: Widths) -> Iterator[tuple[Any, int, int]]:
+        if part.task == "files":
+            for one in part.files().products():
+                m, k, n = one.shape
+                named = {"a": one.a, "b": one.b} if one.b else {"captured": one.a, "layer": one.layer, "role": one.role}
+                given = {"transpose": part.transpose, "scaled": part.scaled}
+                yield columns(K=k, M=m, N=n, **named, **given), 0, m * k * n
+            return
         if part.task == "digits":
             yield columns(M=Data.TEST_IMAGES), 0, Data.TEST_IMAGES * Network.MACS_PER_IMAGE
             return
@@ -147,20 +193,36 @@ class IntegerStudy(Kind[IntegerParameters]):
                     yield columns(K=k, M=part.M, N=part.N, dist=dist), seed, part.M * k * part.N
 
     def prepare(self, folder: Path) -> Any:
-        """The digits network where it is asked for; else nothing."""
+        """The digits network where it is asked for; of files their digest; else nothing."""
+        if self.parts[0].task == "files":
+            return Context(self.parts[0].files().digest())
         if all(part.task == "random" for part in self.parts):
             return Context(self.setting)
         return prepare_pass(self.setting)
 
     def inputs(self, cell: Cell, context: Any) -> Integers | IntegerNetwork:
-        """Integers of the cell's formats: random ones, or the network's weights and images."""
+        """Integers of the cell's formats: random ones, those of files, or the network's weights and images."""
         at: dict[str, Any] = dict(cell.columns)
         formats = _widths(at["operands"], "operands")
         if at["task"] == "digits":
             return integer_network(context, formats.a, formats.b)
-        a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
-        left, right = integers(a, formats.a), integers(b, formats.b)
+        if at["task"] == "files":
+            left, right = self._given(at, formats)
+        else:
+            a, b = draw(at["dist"], at["M"], at["K"], at["N"], cell.seed)
+            left, right = integers(a, formats.a), integers(b, formats.b)
         return Integers(of_tensors(left, right), worst_sums(right, formats.a))
+
+    def _given(self, at: Mapping[str, Any], formats: Widths) -> tuple[Tensor, Tensor]:
+        files = self.parts[0].files()
+        one = next(p for p in files.products() if (p.layer, p.role) == (at.get("layer", ""), at.get("role", "")))
+        a, b = files.load(one)
+        names = (f"{one.layer} {one.role} a", f"{one.layer} {one.role} b") if one.layer else (one.a, one.b)
+        return as_integers(a, formats.a, names[0], at["scaled"]), as_integers(b, formats.b, names[1], at["scaled"])
+
+    def product_of(self, inputs: Integers | IntegerNetwork) -> Operands | None:
+        """The integers; None of the network, whose pass is several products."""
+        return inputs.product if isinstance(inputs, Integers) else None
 
     def evaluate(self, cell: Cell, inputs: Integers | IntegerNetwork) -> Mapping[str, Scalar]:
         """Overflows, errors, and what no input can make overflow.
@@ -175,7 +237,8 @@ class IntegerStudy(Kind[IntegerParameters]):
         worst_case_rate       share of columns that some input makes overflow
         ====================  ==========================================================================
 
-        Of random operands also the error columns of ``metrics.errors``, of the network those of ``measure_pass``.
+        Of random and given operands also the error columns of ``metrics.errors``, of the network those of
+        ``measure_pass``.
         """
         if isinstance(inputs, IntegerNetwork):
             return measure_network(cell, inputs)
@@ -197,7 +260,9 @@ class IntegerStudy(Kind[IntegerParameters]):
 
     def bytes_needed(self) -> int:
         """Operands in float32 and float64, and results."""
-        return max(12 * (p.M * k + k * p.N) + 40 * p.M * p.N for p in self.parts for k in p.K)
+        sizes = [(p.M, k, p.N) for p in self.parts if p.task != "files" for k in p.K]
+        sizes += [one.shape for p in self.parts if p.task == "files" for one in p.files().products()]
+        return max(12 * (m * k + k * n) + 40 * m * n for m, k, n in sizes)
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each curve, a column for each width."""

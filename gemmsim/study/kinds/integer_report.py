@@ -18,12 +18,13 @@ SHOWN = {
     "sqnr_db": "signal over overflow noise, dB",
     "accuracy": "test accuracy",
 }
-_GROUPS = ("operands", "K", "dist")
+_GROUPS = ("operands", "K", "dist", "layer", "role")
 
 
 def _by(rows: Sequence[Row]) -> list[str]:
-    """What tells curves apart: the label, and lengths and distributions where there are several."""
-    return ["label", *(name for name in ("K", "dist") if len({row.get(name) for row in rows}) > 1)]
+    """What tells curves apart: the label, and lengths, distributions, layers and roles where there are several."""
+    several = [name for name in ("K", "dist", "layer", "role") if len({row.get(name) for row in rows}) > 1]
+    return ["label", *(name for name in several if name != "K" or "layer" not in several)]
 
 
 def integer_table(rows: Sequence[Row], metric: str, title: str) -> Any:
@@ -39,6 +40,8 @@ def _certified(rows: Sequence[Row]) -> dict[str, int]:
     several = len({row.get("K") for row in rows}) > 1
     for row in rows:
         name = f"{row['operands']}, K = {row['K']}" if several else str(row["operands"])
+        if row.get("layer") is not None:
+            name = f"{row['operands']}, {row['layer']} {row['role']}"
         found[name] = max(found.get(name, 0), row["certified_bits"])
     return found
 
@@ -53,7 +56,8 @@ def integer_finding(rows: Sequence[Row]) -> str:
             if mean_of([row for row in group if row["P"] == bits], "overflow_rate"):
                 break
             least = bits
-        named = str(key[0]) + (f", K = {key[1]:,}" if key[1] is not None else "")
+        named = str(key[0]) + (f", {key[3]} {key[4]}" if key[3] is not None else "")
+        named += f", K = {key[1]:,}" if key[1] is not None else ""
         seen = f"{least} bits" if least is not None else f"more than {max(row['P'] for row in group)} bits"
         parts.append(f"{named}: {seen} here, {max(row['certified_bits'] for row in group)} for any input")
     return "Registers that do not overflow: " + "; ".join(parts) if parts else ""
@@ -105,5 +109,8 @@ def _subject(rows: Sequence[Row]) -> str:
     integers = ", ".join(dict.fromkeys(str(row["operands"]) for row in rows))
     if first["task"] == "digits":
         return f"digits network, {first['M']} images, integers {integers}"
+    if first["task"] == "files":
+        operands = f"{first['a']} x {first['b']}" if first.get("a") else f"operands captured in {first['captured']}"
+        return f"{operands}, integers {integers}"
     dists = ", ".join(dict.fromkeys(str(row["dist"]) for row in rows))
     return f"products {first['M']} x K x {first['N']}, operands {dists}, integers {integers}"

@@ -12,6 +12,7 @@ from ..base import Study
 from ..cells import Cell, digest
 from ..errors import StudyError
 from ..expectations import Expectation
+from ..operands import Operands
 from ..parameters import Parameters
 
 __all__ = ["Context", "Kind"]
@@ -87,6 +88,10 @@ class Kind(Study, Generic[P]):
     def prepare(self, folder: Path) -> Any:
         """Nothing: a cell's columns say how its operands are made."""
         return Context(self.setting)
+
+    def product_of(self, inputs: Any) -> Operands | None:
+        """The one product that a cell with these ``inputs`` measures; None where it is several or none."""
+        return inputs if isinstance(inputs, Operands) else None
 
     def expectations(self) -> Sequence[Expectation]:
         """As given."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,12 @@ from ..metrics import SHOWN
 from ..model_source import Source, load_source
 from ..operands import Operands, Placement, of_tensors, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, text
-from ..tensor_files import TensorFile, tensor_shapes
+from ..tensor_files import TensorFile, file_digest, tensor_shapes
 from .gemm import evenly
 from .growth import measure_product
 from .kind import Kind
 
-__all__ = ["Layers", "LayersParameters"]
+__all__ = ["Layers", "LayersParameters", "patterns", "roles"]
 
 _PARTS = ("input", "weight", "grad")
 #: The operands of each product: (part, transposed) of a and of b.
@@ -36,7 +35,12 @@ _OPERANDS = {
 }
 
 
-def _patterns(given: Any, name: str) -> tuple[str, ...]:
+def patterns(given: Any, name: str) -> tuple[str, ...]:
+    """Reader of patterns over names, separated by commas or several.
+
+    Raises:
+        StudyError: none.
+    """
     listed = [given] if isinstance(given, str) else list(given)
     found = tuple(part.strip() for entry in listed for part in str(entry).split(",") if part.strip())
     if not found:
@@ -44,8 +48,13 @@ def _patterns(given: Any, name: str) -> tuple[str, ...]:
     return found
 
 
-def _roles(given: Any, name: str) -> tuple[str, ...]:
-    found = _patterns(given, name)
+def roles(given: Any, name: str) -> tuple[str, ...]:
+    """Reader of products of a layer: fprop, dgrad, wgrad.
+
+    Raises:
+        StudyError: another word; it tells the nearest one.
+    """
+    found = patterns(given, name)
     for role in found:
         if role not in ROLES:
             raise StudyError(f"{name} has {role!r}; allowed: {', '.join(ROLES)}.{nearest(role, ROLES)}")
@@ -60,8 +69,8 @@ class LayersParameters(Parameters):
 
     model: str = option("", text, "module:function or file.py:function that gives (model, inputs[, loss]).")
     captured: str = option("", text, "Instead: a file of gemmsim.capture or capture_layers.", metavar="FILE")
-    layers: tuple[str, ...] = option("*", _patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
-    role: tuple[str, ...] = option("fprop", _roles, "Products of a layer: fprop, dgrad, wgrad.")
+    layers: tuple[str, ...] = option("*", patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
+    role: tuple[str, ...] = option("fprop", roles, "Products of a layer: fprop, dgrad, wgrad.")
     acc: tuple[Curve, ...] = accumulators("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16")
     in_: Placement = option(
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
@@ -131,7 +140,7 @@ class Layers(Kind[LayersParameters]):
                 source = self._model(part)
                 names = list(self._layers(part))
                 capture_layers(source.model, source.inputs, path, layers=names, roles=part.role, loss=source.loss)
-        return _Captured(_digest(path), path, part)
+        return _Captured(file_digest(path), path, part)
 
     def inputs(self, cell: Cell, context: _Captured) -> Operands:
         """The operands of one product, rows of a and columns of b chosen."""
@@ -250,11 +259,3 @@ def _shapes_in(part: LayersParameters) -> dict[str, tuple[int, int, int]]:
 def _operand(path: Path, layer: str, piece: str, transposed: bool) -> Tensor:
     values = TensorFile(path, f"{layer}/{piece}").load()
     return values.T if transposed else values
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as opened:
-        while block := opened.read(2**20):
-            found.update(block)
-    return found.hexdigest()[:16]
