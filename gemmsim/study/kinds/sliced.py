@@ -51,6 +51,8 @@ class Scheme:
             key.strip(): _value(text)
             for key, _, text in (word.partition("=") for word in words if "=" in word.split("(")[0])
         }
+        if "register" in named:  # the former keyword of bf16, which stands in folders of earlier runs
+            named["spec"] = named.pop("register")
         try:
             found: gs.sliced.Sliced = getattr(gs.sliced, match["name"])(*positional, **named)
         except TypeError as error:
@@ -105,7 +107,8 @@ def _value(text: str) -> Any:
 
 def _register(scheme: str | None) -> str:
     """The register that the scheme's text names; "" for its own."""
-    return (scheme or "").partition("register=")[2].removesuffix(")").lstrip(":")
+    found = re.search(r"\b(?:spec|register)=(.*)\)$", scheme or "")
+    return found[1].lstrip(":") if found else ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class SlicingParameters(Parameters):
     scheme: tuple[Scheme, ...] = option(
         ("x1 = bf16(1)", "x3 = bf16(2)", "x6 = bf16(3, products=6)", "x9 = bf16(3)"),
         schemes,
-        "Schemes: bf16(n), bf16(3, products=6, register=SPEC), tf32x3(inside), ozaki_int8(n); 'label = scheme'.",
+        "Schemes: bf16(n), bf16(3, products=6, spec=SPEC), tf32x3(inside), ozaki_int8(n); 'label = scheme'.",
         many=True,
         metavar="SCHEME",
     )
