@@ -71,7 +71,7 @@ def _coded(step: Any, register: Format) -> tuple[str, str] | None:
         code = fmt.encode(float(step.value))
     except (FormatError, AttributeError):
         return None
-    return f"{int(code) & ((1 << fmt.bits) - 1):0{(fmt.bits + 3) // 4}x}", str(fmt)
+    return f"{int(code):0{(fmt.bits + 3) // 4}x}", str(fmt)
 
 
 def _register(spec: gs.GemmSpec) -> Format:
