@@ -2,20 +2,22 @@
 
 layer = gs.nn.QLinear(64, 32, spec=gs.recipes.hopper_fp8())
 
-Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. All scale their
-gradients, so that small ones do not vanish and large ones do not overflow. Weights, optimizer states and everything
+Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. Those that were
+published scale their gradients, so that small ones do not vanish and large ones do not overflow; ``all_products``, for
+any spec of yours, does not. Weights, optimizer states and everything
 outside the three products are not theirs. docs/howto/recipes.md compares them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
-from .arithmetic import SpecError
+from .arithmetic import GemmSpec, SpecError, SpecLike
 from .ops.errors import message
 from .ops.product.affine_formats import QAffineFormats
 
-__all__ = ["deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
+__all__ = ["all_products", "deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
 
 
 def __dir__() -> list[str]:
@@ -129,3 +131,29 @@ def fp16_accumulate(margin: int = 14) -> QAffineFormats:
     """
     spec = "fp16 : hw(hopper, wgmma, fp16, out=fp16)"
     return QAffineFormats(fprop=spec, dgrad=spec, wgrad=spec, use_scaling=True, scale_margin=margin)
+
+
+def all_products(spec: SpecLike, grad: str | None = None) -> QAffineFormats:
+    """One arithmetic for all three products: gradients are cast as the operands of the forward product are.
+
+    A spec alone casts what the forward product multiplies, and its gradients multiply the incoming gradient as it
+    comes. Here dgrad is ``grad * weight`` in the spec's formats (a, b), and wgrad ``grad * input`` in (b, a): the
+    gradient stands where the other operand was. Nothing is scaled, so that small gradients may become zero.
+
+    Args:
+        spec: the spec of one product, with formats for its operands.
+        grad: a format for the gradient in both backward products, in place of these.
+
+    Raises:
+        SpecError, FormatError: for what names nothing.
+
+    Example:
+        >>> gs.recipes.all_products("e4m3 : fp32", grad="e5m2").wgrad
+        GemmSpec.parse('e5m2 * e4m3 : e8m23')
+    """
+    one = GemmSpec.of(spec)
+    back = one.transposed()
+    if grad is None:
+        return QAffineFormats(fprop=one, dgrad=one, wgrad=back)
+    cast = GemmSpec.of(f"{grad} : fp32").a
+    return QAffineFormats(fprop=one, dgrad=replace(one, a=cast), wgrad=replace(back, a=cast))

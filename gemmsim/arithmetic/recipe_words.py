@@ -13,10 +13,12 @@ from .errors import SpecError, spec_error
 
 __all__ = ["RECIPES", "RecipeCall", "no_single_spec", "recipe_call"]
 
-#: The recipes of ``gemmsim.recipes``.
+#: The published recipes of ``gemmsim.recipes``.
 RECIPES = ("deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4")
 
 _CALL = re.compile(r"\s*([A-Za-z]\w*)\s*(?:\(([^()]*)\)\s*)?")
+#: The recipe whose first argument is a spec, which may have brackets and commas of its own.
+_OF_A_SPEC = re.compile(r"\s*all_products\s*\((.+?)(?:,\s*grad\s*=\s*([^,()]+))?\)\s*", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,6}")
 
 
@@ -36,6 +38,11 @@ def recipe_call(text: str) -> RecipeCall | None:
     Raises:
         SpecError: for a positional argument after one by name, and an argument given twice.
     """
+    whole = _OF_A_SPEC.fullmatch(text)
+    if whole is not None:
+        return RecipeCall(
+            "all_products", (_unquoted(whole[1]),), {} if whole[2] is None else {"grad": _unquoted(whole[2])}
+        )
     match = _CALL.fullmatch(text)
     name = "" if match is None else match[1].lower()
     if match is None or name not in RECIPES or (match[2] is None and name in names()):
@@ -51,6 +58,11 @@ def recipe_call(text: str) -> RecipeCall | None:
         else:
             args.append(_value(key))
     return RecipeCall(name, tuple(args), kwargs)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _value(text: str) -> int | str:

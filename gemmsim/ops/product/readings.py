@@ -10,7 +10,7 @@ from gemmsim.arithmetic.grammar import split_spec
 from gemmsim.formats import Cast, FloatFormat, parse_cast
 from gemmsim.formats.any_format import FORMATS
 
-__all__ = ["FormatsWarning", "caller", "warn_of_format_alone"]
+__all__ = ["FormatsWarning", "caller", "note_spec", "warn_of_format_alone", "warn_of_gradients"]
 
 #: Packages whose functions are between a user's line and the warning.
 _BETWEEN = (__name__.partition(".")[0], "torch")
@@ -37,6 +37,33 @@ def warn_of_format_alone(owner: str, name: str, value: object) -> None:
         f"to {fmt}, and the operands are not.\n"
         f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{rest}'!r}; "
         "for training in FP8 see gemmsim.recipes.",
+        FormatsWarning,
+        stacklevel=caller(),
+    )
+
+
+#: Texts of the three products that a spec alone stands for -> its text, where it casts operands and no gradient.
+_UNCAST: dict[tuple[str | None, str | None, str | None], str] = {}
+
+
+def note_spec(spec: GemmSpec, *products: GemmSpec) -> None:
+    """A spec alone was read as these products, fprop, dgrad and wgrad."""
+    if spec.a is not None and products[1].a is None and not products[1].accumulator.operand_casts:
+        _UNCAST[str(products[0]), str(products[1]), str(products[2])] = str(spec)
+
+
+def warn_of_gradients(*products: str | None) -> None:
+    """Warn, once for each spec, in a backward pass whose products follow from a spec alone that casts operands: their
+    gradients are not cast."""
+    text = _UNCAST.pop(products, None)  # type: ignore[arg-type]
+    if text is None or ("gradients", text) in _SEEN:
+        return
+    _SEEN.add(("gradients", text))
+    warnings.warn(
+        f"{text!r} casts the operands of the forward product alone: the backward products multiply the gradient as it "
+        "comes.\n"
+        f"  Write {f'all_products({text})'!r} to cast the gradient in the same formats, with grad=... in another one, "
+        f"or {{'fprop': {text!r}, 'dgrad': {products[1]!r}, 'wgrad': {products[2]!r}}} for what it does now.",
         FormatsWarning,
         stacklevel=caller(),
     )

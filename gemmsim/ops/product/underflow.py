@@ -15,7 +15,7 @@ from ..seeds import Site, Stream
 from . import kernels
 from .affine_plan import AffinePlan, Product, Step
 from .operators import quantize_op
-from .readings import FormatsWarning
+from .readings import FormatsWarning, caller, warn_of_gradients
 
 __all__ = ["Lost", "watched"]
 
@@ -58,7 +58,7 @@ class Lost:
             "  Use gemmsim.recipes (hopper_fp8(), mxfp8(), ...), QAffineFormats(..., use_scaling=True) with a format "
             "for the gradient, wider formats for dgrad and wgrad, or a larger loss scale.",
             FormatsWarning,
-            stacklevel=2,
+            stacklevel=caller(),
         )
 
 
@@ -76,6 +76,8 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
         _PASSES.clear()
     count = _PASSES.get(id(plan), (plan, 0))[1] + 1
     _PASSES[id(plan)] = plan, count
+    if count == 1:
+        warn_of_gradients(plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
     if count & (count - 1) and count % _PERIOD:
         return None
     if plan in _TOLD or is_batch_of_gradients(grad) or is_capturing(grad.device):

@@ -15,6 +15,7 @@ from ..errors import message
 from ..fx import traceable
 from ..once import differentiable_once
 from ..seeds import Bits, Stream
+from ..strides import like_operand
 from .formats import QGELUFormats, RowFormatsLike, RowPlan, row_formats
 from .operators import row_map_op
 from .steps import applied, cast_text, finish, map_step, quantized
@@ -88,7 +89,7 @@ class _Gated(torch.autograd.Function):
         slope = _SLOPES[ctx.kind](xi.to(t.dtype), t)
         qg = quantized(g, grad, bits, Stream.GRAD)
         dx = row_map_op(qg.to(t.dtype), slope, "mul", cast_text(grad), ctx.seed, int(Stream.DGRAD), counter)
-        return finish(dx, grad).to(g.dtype), None, None, None, None
+        return like_operand(finish(dx, grad).to(g.dtype), g), None, None, None, None
 
 
 def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats, bits: Bits | None) -> Tensor:

@@ -15,6 +15,7 @@ from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
 from ..seeds import Bits, check_seed
+from ..strides import like_operand
 from .formats import order_length, quant_step
 from .powers import TensorPower
 from .steps import applied, map_step, normal_dims, quantized, sum_step, sum_to
@@ -96,12 +97,12 @@ class _Unary(torch.autograd.Function):
         bwd, bits, at = ctx.bwd, Bits(ctx.seed, counter), ctx.at
         if ctx.n is None:
             dx = map_step("div", g, quantized(2 * x, bwd, bits, at + 1), bwd, bits, at + 2)
-            return dx, None, None, None, None, None, None
+            return like_operand(dx, g), None, None, None, None, None, None
         if ctx.n == 0:
             return torch.zeros_like(x), None, None, None, None, None, None
         n = torch.full((), ctx.n, dtype=x.dtype, device=x.device)
         factor = map_step("mul", _power(x, ctx.n - 1, bwd, bits, at + 1), n, bwd, bits, at + 2)
-        return map_step("mul", g, factor, bwd, bits, at + 3), None, None, None, None, None, None
+        return like_operand(map_step("mul", g, factor, bwd, bits, at + 3), g), None, None, None, None, None, None
 
 
 def count_for(t: Tensor, count: int) -> Tensor:
@@ -163,8 +164,8 @@ class _Relu(torch.autograd.Function):
     @differentiable_once("qrelu")
     def backward(ctx: Any, saved: tuple[Any, ...], g: Tensor) -> Any:
         positive, counter = saved
-        g = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
-        return quantized(g, ctx.bwd, Bits(ctx.seed, counter), 1), None, None, None, None
+        dx = torch.where(positive, g, torch.zeros((), dtype=g.dtype, device=g.device))
+        return like_operand(quantized(dx, ctx.bwd, Bits(ctx.seed, counter), 1), g), None, None, None, None
 
 
 def _count(x: Tensor, dims: Sequence[int]) -> int:

@@ -13,6 +13,7 @@ from ..once import differentiable_once
 from ..product.affine_formats import QuantLike
 from ..product.affine_plan import Step
 from ..seeds import Bits, check_seed
+from ..strides import like_operand
 from .formats import quant_step
 from .steps import applied, map_step
 
@@ -42,7 +43,7 @@ class _Gate(torch.autograd.Function):
             slope = map_step("sub", one, map_step("mul", y, y, bwd, bits, 1), bwd, bits, 2)
         else:
             slope = map_step("mul", y, map_step("sub", one, y, bwd, bits, 1), bwd, bits, 2)
-        return map_step("mul", g, slope, bwd, bits, 3), None, None, None, None, None
+        return like_operand(map_step("mul", g, slope, bwd, bits, 3), g), None, None, None, None, None
 
 
 def gate(name: str, x: Tensor, fwd: QuantLike | None, bwd: QuantLike | None, bits: Bits) -> Tensor:

@@ -166,7 +166,8 @@ def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.rms_norm`` with each step rounded: ``qlayernorm`` without mean, S1 and bias.
+    """``torch.nn.functional.rms_norm`` with each step rounded as ``spec`` says: ``qlayernorm`` without mean, S1
+    and bias.
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
 
