@@ -73,9 +73,9 @@ def whole_run(cells: int, size: str, report: Report) -> list[store.Row]:
     """Growth of short sums, whose seconds are all those of ``study.run`` less pictures and tables."""
     lengths, side = SIZES[size]
     accumulators = ["e8m10", "chunked(64, e8m10)", "pairwise(e8m10)", "kahan(e8m10)"]
-    grid = study.kind("growth")(acc=accumulators, K=lengths, dist="randn", M=side, N=side)
+    grid = study.kind("growth")(spec=accumulators, K=lengths, dist="randn", M=side, N=side)
     chosen = study.kind("growth")(
-        acc=accumulators, K=lengths, dist="randn", M=side, N=side, seeds=cells // len(grid.cells())
+        spec=accumulators, K=lengths, dist="randn", M=side, N=side, seeds=cells // len(grid.cells())
     )
     kept, runner.ResultStore = runner.ResultStore, _Timed  # type: ignore[misc]
     _Timed.spent = 0.0
@@ -134,7 +134,7 @@ ORDERS = ["e8m10", "e8m10/rtz", "e8m10/sr", "chunked(64, e8m10)", "pairwise(e8m1
 
 def whole_studies(report: Report, rounds: int, quick: bool) -> None:
     """Least and median seconds of each study that has a figure to meet; the first command warms the file cache."""
-    growth = study.kind("growth")(acc=ORDERS, K="2^6:2^10:x2" if quick else "2^6:2^20:x2", dist="rand01")
+    growth = study.kind("growth")(spec=ORDERS, K="2^6:2^10:x2" if quick else "2^6:2^20:x2", dist="rand01")
     runs = {
         "digits table": lambda: computed("digits")[1],
         "growth to 2^20": lambda: computed(growth)[1],

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["takes_spec"]
+__all__ = ["takes_spec", "warn_of"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,7 +40,7 @@ def takes_spec(*old: str) -> Callable[[_Function], _Function]:
     """Decorator of a function with a parameter ``spec``, whose former keywords ``old`` go on working.
 
     A former keyword means what ``spec`` means and warns (DeprecationWarning), which Python shows once for each line of
-    code that calls so. Arguments by position are untouched. A function without a docstring gets one that says it. The
+    code that calls so. Arguments by position are untouched. A docstring that does not say it gets a line that does. The
     result's ``former_keywords`` are ``old``.
     """
 
@@ -60,8 +60,9 @@ def takes_spec(*old: str) -> Callable[[_Function], _Function]:
             return function(*args, **kwargs)
 
         call.former_keywords = old  # type: ignore[attr-defined]
-        if call.__doc__ is None and old:
-            call.__doc__ = f"``{old[0]}``, the former keyword for ``{NEW}``, is deprecated."
+        text = inspect.cleandoc(call.__doc__ or "")
+        if old and f"``{old[0]}``" not in text:
+            call.__doc__ = f"{text}\n\n``{old[0]}``, the former keyword for ``{NEW}``, is deprecated.".lstrip()
         return call  # type: ignore[return-value]
 
     return decorate
@@ -86,7 +87,7 @@ def _as_spec(
         asked = f"{owner} got both {other} and {name}, the former keyword for {NEW}"
         raise TypeError(f"{asked}; allowed: one of them.\n  Leave {name}= out.")
     if not replaced:
-        _warn(owner, name)
+        _warn(owner, name, NEW)
     value = kwargs[name]
     kwargs = {key: value for key, value in kwargs.items() if key != name}
     kwargs.setdefault(NEW, value)
@@ -109,11 +110,15 @@ def _is_replaced() -> bool:
     return _caller().f_code.co_filename == dataclasses.__file__
 
 
-def _warn(owner: str, name: str) -> None:
-    """DeprecationWarning at the line of the person's code that calls."""
+def warn_of(owner: str, name: str, new: str) -> None:
+    """DeprecationWarning, at the line of the person's code that calls, about ``name``, which is called ``new`` now."""
+    _warn(owner, name, new)
+
+
+def _warn(owner: str, name: str, new: str) -> None:
     frame = _caller()
     warnings.warn_explicit(
-        f"{owner}: the keyword is {NEW} now, and {name} an older name for it. Write {NEW}=.",
+        f"{owner}: the keyword is {new} now, and {name} an older name for it. Write {new}=.",
         DeprecationWarning,
         frame.f_code.co_filename,
         frame.f_lineno,

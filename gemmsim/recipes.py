@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from ._keywords import takes_spec
 from .arithmetic import GemmSpec, SpecError, SpecLike
 from .ops.errors import message
 from .ops.product.affine_formats import QAffineFormats
@@ -133,6 +134,7 @@ def fp16_accumulate(margin: int = 14) -> QAffineFormats:
     return QAffineFormats(fprop=spec, dgrad=spec, wgrad=spec, use_scaling=True, scale_margin=margin)
 
 
+@takes_spec()
 def all_products(spec: SpecLike, grad: str | None = None) -> QAffineFormats:
     """One arithmetic for all three products: gradients are cast as the operands of the forward product are.
 

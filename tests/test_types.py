@@ -42,13 +42,16 @@ reveal_type(qnn.QLSTM.from_float(nn.LSTM(2, 2)))
 reveal_type(qnn.QLayerNorm.from_float(nn.LayerNorm(2)))
 reveal_type(qnn.QEmbedding.from_float(nn.Embedding(2, 2)))
 reveal_type(gs.GemmSpec.parse("fp32"))
+reveal_type(gs.qlinear)
+reveal_type(qnn.QSoftmax(-1, spec="bf16"))
+reveal_type(gs.emulate(spec="e4m3 : fp32"))
 reveal_type(gs.train.fit)
 reveal_type(gs.compat.torchao)
 reveal_type(gs.study)
 """
 REVEALED = (
     *("QLinear", "QLinear", "QConv2d", "QLSTM", "QLayerNorm", "QEmbedding", "GemmSpec"),
-    *("def (", "ModuleType", "ModuleType"),
+    *("spec: ", "QSoftmax", "emulate", "def (", "ModuleType", "ModuleType"),
 )
 
 

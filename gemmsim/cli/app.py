@@ -29,7 +29,22 @@ kernels_app = typer.Typer(
 app.add_typer(kernels_app, name="kernels")
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-SpecArgument = Annotated[str, typer.Argument(metavar="SPEC", help='Such as "e4m3 * e4m3 : e5m10".')]
+SpecArgument = Annotated[
+    str | None, typer.Argument(metavar="SPEC", show_default=False, help='Such as "e4m3 * e4m3 : e5m10".')
+]
+SpecByName = Annotated[str | None, typer.Option("--spec", metavar="SPEC", help="The same, by its name.")]
+
+
+def _one_spec(by_place: str | None, by_name: str | None) -> str:
+    """The spec that a command was given in either way.
+
+    Raises:
+        BadParameter: none, or two.
+    """
+    if (by_place is None) == (by_name is None):
+        given = "SPEC and --spec" if by_name is not None else "neither SPEC nor --spec"
+        raise typer.BadParameter(f"{given}; allowed: one of them.\n  Give one, such as 'e4m3 * e4m3 : e5m10'.")
+    return by_place or by_name or ""
 
 
 def _version(wanted: bool) -> None:
@@ -70,12 +85,13 @@ def formats_command(
 
 
 @app.command("explain", context_settings=HELP)
-def explain_command(spec: SpecArgument, as_json: AsJson = False) -> None:
+def explain_command(place: SpecArgument = None, spec: SpecByName = None, as_json: AsJson = False) -> None:
     """What a spec means, in words, and which backends compute it."""
+    chosen = _one_spec(place, spec)
     with user_errors():
         with loading("torch"):
             from .explain import explain
-        explain(spec, as_json=as_json)
+        explain(chosen, as_json=as_json)
 
 
 @app.command("bits", context_settings=HELP)
@@ -113,11 +129,12 @@ def bits_command(
 
 @app.command("trace", context_settings=HELP)
 def trace_command(
-    spec: SpecArgument,
     a: Annotated[
         str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
     ],
     b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
+    place: SpecArgument = None,
+    spec: SpecByName = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
     codes: Annotated[
         bool,
@@ -128,10 +145,11 @@ def trace_command(
     as_json: AsJson = False,
 ) -> None:
     """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
+    chosen = _one_spec(place, spec)
     with user_errors():
         with loading("torch"):
             from .trace import trace
-        trace(spec, a, b, seed, codes, as_json)
+        trace(chosen, a, b, seed, codes, as_json)
 
 
 @app.command("compare", context_settings=HELP)

@@ -13,6 +13,8 @@ import typer
 
 from gemmsim import study
 
+from .console import warn
+
 __all__ = ["Request", "named", "parameters_of", "shard"]
 
 _SHARD = re.compile(r"(\d+)/(\d+)$")
@@ -42,6 +44,10 @@ def named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """
     kind = _kind(words)
     given = vars(_parser(kind).parse_args(list(words)))
+    for option in study.options(kind.parameters) if kind is not None else ():
+        for flag in option.former_flags:
+            if any(word == flag or word.startswith(f"{flag}=") for word in words):
+                warn(f"{flag} is {option.flag} now, and an older name for it. Write {option.flag}.")
     name = given.pop("name")
     if name != "all" and kind is None:
         study.get(name)
@@ -78,7 +84,7 @@ def _parser(kind: type[study.Kind[Any]] | None) -> _Parser:
     parser.add_argument("name", metavar="NAME|KIND")
     for option in study.options(kind.parameters) if kind is not None else ():
         many: dict[str, Any] = {"nargs": "+", "action": "extend"} if option.many else {}
-        parser.add_argument(option.flag, dest=option.name, **many)
+        parser.add_argument(option.flag, *option.former_flags, dest=option.name, **many)
     return parser
 
 

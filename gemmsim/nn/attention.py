@@ -61,7 +61,7 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
     def from_float(
         cls, module: nn.Module, spec: QAttentionFormats | None = None, projection: FormatsLike | None = None
     ) -> QMultiheadAttention:
-        """This module in place of ``module``, of which it shares parameters and settings."""
+        """This module, computing as ``spec`` says, in place of ``module``, whose parameters and settings it shares."""
         new = adopt(cls, module)
         new._put(spec, projection)
         return new

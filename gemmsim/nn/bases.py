@@ -65,7 +65,7 @@ class WithFormats(HasSpec, Emulated):
     @classmethod
     @takes_spec("formats")
     def from_float(cls: type[_F], module: nn.Module, spec: Any = None) -> _F:
-        """This module in place of ``module``, of which it shares parameters, buffers and settings."""
+        """This module, computing as ``spec`` says, in place of ``module``, whose parameters and settings it shares."""
         new = adopt(cls, module)  # type: ignore[type-var]
         new.formats = cls._read(spec)
         return new

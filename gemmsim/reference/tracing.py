@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from .._html import html_table
+from .._keywords import takes_spec
 from ..arithmetic import GemmSpec, SpecError, SpecLike
 from ..formats import Cast, parse_scalar
 from .dyadic import Value, to_float
@@ -151,6 +152,7 @@ class Trace:
         return f"<Trace of {self.spec!r} at {list(self.at)}: {len(self.steps)} steps to {self.value!r}>"
 
 
+@takes_spec()
 def trace(
     a: Any,
     b: Any,

@@ -64,7 +64,7 @@ def curves(given: str | Iterable[str | Curve]) -> tuple[Curve, ...]:
                     f"two accumulators are labelled {curve.label!r}: {known.spec} and {curve.spec}. Rename one."
                 )
     if not found:
-        raise StudyError("no accumulator given. Name one or more, such as --acc e5m10 'chunk = chunked(64, e5m10)'.")
+        raise StudyError("no accumulator given. Name one or more, such as --spec e5m10 'chunk = chunked(64, e5m10)'.")
     return tuple(found.values())
 
 

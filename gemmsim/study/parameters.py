@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from .._keywords import warn_of
 from .curves import Curve, curves
 from .errors import StudyError
 
@@ -28,6 +29,7 @@ __all__ = [
     "option",
     "options",
     "public",
+    "renamed",
     "real",
     "some_of",
     "text",
@@ -45,7 +47,7 @@ class Option:
     name: str
     help: str
     default: str
-    #: Whether several values may follow: ``--acc e5m10 e6m9``.
+    #: Whether several values may follow: ``--spec e5m10 e6m9``.
     many: bool
     metavar: str
 
@@ -53,6 +55,20 @@ class Option:
     def flag(self) -> str:
         """``--name`` with dashes."""
         return "--" + self.name
+
+    @property
+    def former_flags(self) -> list[str]:
+        """What the option was called before, which goes on working."""
+        return ["--" + old for old, new in FORMER.items() if new == self.name]
+
+
+#: Former name of an option -> its name now.
+FORMER = {"acc": "spec"}
+
+
+def renamed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Names and values with today's names, as files of earlier versions have former ones; the others as they are."""
+    return {FORMER[name] if name in FORMER and FORMER[name] not in given else name: given[name] for name in given}
 
 
 def public(field: str) -> str:
@@ -89,12 +105,18 @@ class Parameters:
 
     @classmethod
     def of(cls: type[Self], given: Mapping[str, Any]) -> Self:
-        """From names and values.
+        """From names and values. A former name (``acc`` for ``spec``) is deprecated and warns.
 
         Raises:
-            StudyError: a name that is no parameter; it tells the nearest one.
+            StudyError: a name that is no parameter; it tells the nearest one. A name beside its former one.
         """
         known = {public(entry.name): entry.name for entry in dataclasses.fields(cls)}
+        for old, new in FORMER.items():
+            if old in given and new in known and old not in known:
+                if new in given:
+                    raise StudyError(f"{cls.kind or cls.__name__}: {new} and {old}, its former name. Leave {old} out.")
+                warn_of(f"{cls.kind or cls.__name__}", old, new)
+                given = renamed(given)
         for name in given:
             if public(name) not in known:
                 near = difflib.get_close_matches(name, known, n=1)

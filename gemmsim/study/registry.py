@@ -11,6 +11,7 @@ from .base import Study
 from .errors import StudyError, nearest
 from .kinds.table import KINDS
 from .kinds.table import load as load_kind
+from .parameters import renamed
 from .published.reproduction import REPRODUCTIONS
 from .published.reproduction import load as load_published
 from .store import owner
@@ -82,5 +83,5 @@ def with_parameters(name: str, parameters: Sequence[Mapping[str, Any]]) -> Study
     """
     if name in KINDS and parameters:
         kind = load_kind(name)
-        return kind(*(kind.parameters.of(one) for one in parameters))
+        return kind(*(kind.parameters.of(renamed(one)) for one in parameters))
     return get(name)

@@ -90,7 +90,7 @@ BITS = ("--arch", "h100", "--op", "wgmma", "--in", "e4m3", "--a", "1", "--b", "1
 def test_help_of_a_kind_shows_its_parameters():
     text = gemmsim("study", "run", "growth", "-h").stdout
     assert text.startswith("Usage: gemmsim study run NAME|KIND [OPTIONS] [PARAMETERS]...")
-    assert "Parameters of growth:" in text and "--dist <dist>" in text and "--acc <spec>..." in text
+    assert "Parameters of growth:" in text and "--dist <dist>" in text and "--spec <spec>..." in text
     assert gemmsim("study", "run", "--out", "x", "growth", "--help").stdout == text
     assert "Parameters" not in gemmsim("study", "run", "wang2018_fig3", "-h").stdout
 
@@ -123,7 +123,7 @@ def test_an_option_without_its_value_is_exit_code_2():
 
 def test_options_may_stand_before_the_study(tmp_path):
     result = gemmsim(
-        "study", "run", "--dry-run", "--out", str(tmp_path / "o"), "growth", "--acc", "e5m10", "bf16", "--K", "8"
+        "study", "run", "--dry-run", "--out", str(tmp_path / "o"), "growth", "--spec", "e5m10", "bf16", "--K", "8"
     )
     assert result.exit_code == 0 and result.stdout.count("to do") == 5  # 2 accumulators, 2 distributions, and the sum
 

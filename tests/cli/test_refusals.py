@@ -84,7 +84,7 @@ LONG = "n" * 300
         ("study", "plot", "growth", "--out", LONG),
         ("study", "export", LONG, "--to", "csv"),
         ("study", "run", "gemm", "--a", f"{LONG}.npy", "--b", "x.npy", "--out", "o"),
-        ("study", "run", "growth", "--acc", f"@{LONG}", "--out", "o"),
+        ("study", "run", "growth", "--spec", f"@{LONG}", "--out", "o"),
         ("study", "run", "growth", "--out", LONG),
         ("emulate", "--spec", ":bf16", LONG),
         ("emulate", "--config", LONG, "x.py"),
@@ -130,7 +130,7 @@ def test_a_report_that_cannot_be_written(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="/dev/zero is Unix's")
 def test_files_without_end():
-    told("study", "run", "growth", "--acc", "@/dev/zero", "--out", "o", code=2, said=f"more than {LIMIT:,} bytes")
+    told("study", "run", "growth", "--spec", "@/dev/zero", "--out", "o", code=2, said=f"more than {LIMIT:,} bytes")
     told("emulate", "--config", "/dev/zero", __file__, code=2, said=f"more than {LIMIT:,} bytes")
 
 
@@ -161,7 +161,7 @@ def test_accumulators_with_a_byte_order_mark(tmp_path):
             "study",
             "run",
             "growth",
-            "--acc",
+            "--spec",
             f"@{tmp_path / 'acc.txt'}",
             "--K",
             "8",

@@ -32,7 +32,7 @@ def captured(folder, **options):
 
 def test_products_of_a_capture_are_cells(tmp_path):
     path, x = captured(tmp_path)
-    kind = study.kind("layers")(captured=str(path), role="fprop,wgrad", acc=["bf16", "fp32"], most=0)
+    kind = study.kind("layers")(captured=str(path), role="fprop,wgrad", spec=["bf16", "fp32"], most=0)
     summary = study.run(kind, tmp_path / "out")
     rows = {(row["layer"], row["role"], row["label"]): row for row in summary.rows}
     layers = {layer for layer, _, _ in rows}
@@ -48,7 +48,7 @@ def test_the_error_is_that_of_the_captured_operands(tmp_path):
     file = load_file(path)
     (name,) = {key[:-2] for key in file if key.startswith("1/")}
     a, b = file[f"{name}/a"], file[f"{name}/b"]
-    kind = study.kind("layers")(captured=str(path), layers="1", acc=["bf16"], most=0)
+    kind = study.kind("layers")(captured=str(path), layers="1", spec=["bf16"], most=0)
     (row,) = study.run(kind, tmp_path / "out").rows
     exact = a.double() @ b.double()
     error = (gs.qmatmul(a, b, ": bf16").double() - exact).norm() / exact.norm()

@@ -42,7 +42,7 @@ def seen(kind, rows, folder):
 
 
 def test_chunks_of_every_length(tmp_path):
-    kind = study.kind("chunk")(acc=["c = chunked({n}, e5m4)"], n="1,4,16,64,256", K="64,256", dist="rand01", M=4, N=4)
+    kind = study.kind("chunk")(spec=["c = chunked({n}, e5m4)"], n="1,4,16,64,256", K="64,256", dist="rand01", M=4, N=4)
     rows = study.run(kind, tmp_path).rows
     assert [(row["K"], row["n"]) for row in rows] == [
         *((64, n) for n in (1, 4, 16, 64)),
@@ -65,10 +65,10 @@ def test_chunks_of_every_length(tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"acc": ["chunked(64, e5m4)"]}, "no {n}; allowed: such as"),
-        ({"acc": ["a = chunked({n}, e5m4)", "a = chunked({n}, e5m5)"]}, "Rename one"),
-        ({"acc": []}, "no accumulator"),
-        ({"acc": ["chunked({n}, e5m99)"]}, "e5m99"),
+        ({"spec": ["chunked(64, e5m4)"]}, "no {n}; allowed: such as"),
+        ({"spec": ["a = chunked({n}, e5m4)", "a = chunked({n}, e5m5)"]}, "Rename one"),
+        ({"spec": []}, "no accumulator"),
+        ({"spec": ["chunked({n}, e5m99)"]}, "e5m99"),
         ({"n": "0"}, "n = 0; allowed"),
         ({"n": "128", "K": 64}, "Add shorter chunks"),
     ],
@@ -156,8 +156,8 @@ def test_outputs_that_are_nan_in_one_are_counted_and_said(tmp_path):
     ("kind", "given"),
     [
         ("hardware", {"archs": ["H = h100", "mi300/mfma", "kahan(fp32)"], "dtype": "bf16,fp16/row"}),
-        ("chunk", {"acc": ["chunked({n}, e5m10)", "p = promote(fp16, {n}, fp32)"], "n": "2,4"}),
-        ("growth", {"acc": ["kahan(e5m10)", "x = e4m3 : fp32"]}),
+        ("chunk", {"spec": ["chunked({n}, e5m10)", "p = promote(fp16, {n}, fp32)"], "n": "2,4"}),
+        ("growth", {"spec": ["kahan(e5m10)", "x = e4m3 : fp32"]}),
         ("gemm", {"a": "a.npy", "b": "b.pt:w", "transpose": "b", "rows": 3}),
         ("layers", {"model": "m:f", "layers": ["a.*", "b"], "role": "wgrad"}),
     ],
@@ -204,7 +204,7 @@ class Evil:
 def test_products_of_tensors_from_files(files, tmp_path):
     x, w = files
     for a, b in (("x.npy", "m.safetensors:head.weight"), ("big_endian.npy", "w.pt"), ("x.npy", "one.pt")):
-        kind = study.kind("gemm")(a=a, b=b, transpose="b", acc=["e5m10", "s = bf16/sr8"], seeds=2)
+        kind = study.kind("gemm")(a=a, b=b, transpose="b", spec=["e5m10", "s = bf16/sr8"], seeds=2)
         rows = study.run(kind, tmp_path / "out" / b.partition(":")[0]).rows
         assert [(row["label"], row["seed"]) for row in rows] == [("e5m10", 0), ("s", 0), ("s", 1)]
         right = {"m.safetensors:head.weight": w.bfloat16(), "w.pt": w.half(), "one.pt": w}[b].float()
@@ -220,7 +220,7 @@ def test_products_of_tensors_from_files(files, tmp_path):
 
 
 def test_rows_follow_the_values_and_not_the_place_of_files(files, tmp_path):
-    given = {"a": "x.npy", "b": "one.pt", "transpose": "b", "acc": ["e5m10"]}
+    given = {"a": "x.npy", "b": "one.pt", "transpose": "b", "spec": ["e5m10"]}
     first = study.run(study.kind("gemm")(**given), tmp_path / "out")
     assert first.computed == 1 and study.run(study.kind("gemm")(**given), tmp_path / "out").computed == 0
     Path("there").mkdir()
@@ -237,7 +237,7 @@ def test_rows_follow_the_values_and_not_the_place_of_files(files, tmp_path):
 def test_pictures_are_drawn_again_without_what_was_measured(files, module, tmp_path, monkeypatch):
     given = {"gemm": {"a": "x.npy", "b": "one.pt", "transpose": "b"}, "layers": {"model": module}}
     for kind, parameters in given.items():
-        study.run(study.kind(kind)(**parameters, acc=["bf16", "fp32"]), tmp_path / kind)
+        study.run(study.kind(kind)(**parameters, spec=["bf16", "fp32"]), tmp_path / kind)
         (tmp_path / kind / "plot.svg").unlink()
     monkeypatch.delitem(sys.modules, "users_model")
     for path in tmp_path.glob("*.*"):
@@ -250,7 +250,7 @@ def test_pictures_are_drawn_again_without_what_was_measured(files, module, tmp_p
 
 def test_some_rows_and_columns(files, tmp_path):
     x, w = files
-    kind = study.kind("gemm")(a="x.npy", b="one.pt", transpose="b", acc=["bf16"], rows=4, columns=2)
+    kind = study.kind("gemm")(a="x.npy", b="one.pt", transpose="b", spec=["bf16"], rows=4, columns=2)
     row = study.run(kind, tmp_path / "out").rows[0]
     assert (row["M"], row["N"], row["macs"]) == (4, 2, 4 * 32 * 2)
     a, b = x.reshape(12, 32)[[0, 4, 7, 11]], w[[0, 4]].T
@@ -260,7 +260,7 @@ def test_some_rows_and_columns(files, tmp_path):
 
 
 def test_numbers_that_are_none(files, tmp_path):
-    given = {"a": "nan.npy", "b": "one.pt", "transpose": "b", "acc": ["fp32"]}
+    given = {"a": "nan.npy", "b": "one.pt", "transpose": "b", "spec": ["fp32"]}
     with pytest.raises(StudyError, match=r"2 NaN or infinite numbers, the first at \[0, 0\]; say --nonfinite zero"):
         study.run(study.kind("gemm")(**given), tmp_path / "refused")
     zero = study.run(study.kind("gemm")(**given, nonfinite="zero"), tmp_path / "zero").rows[0]
@@ -276,7 +276,7 @@ def test_empty_products(tmp_path, monkeypatch):
     for name, shape in (("a", (0, 4)), ("b", (4, 3)), ("c", (2, 0)), ("d", (0, 3))):
         np.save(f"{name}.npy", np.zeros(shape, dtype=np.float32))
     for a, b in (("a", "b"), ("c", "d")):
-        kind = study.kind("gemm")(a=f"{a}.npy", b=f"{b}.npy", acc=["fp32"], **{"in": "e4m3/row"})
+        kind = study.kind("gemm")(a=f"{a}.npy", b=f"{b}.npy", spec=["fp32"], **{"in": "e4m3/row"})
         rows = study.run(kind, tmp_path / a).rows
         assert rows[0]["K"] == (4 if a == "a" else 0) and rows[0]["max_rel"] is None
 
@@ -423,7 +423,7 @@ def module(tmp_path, monkeypatch):
 
 
 def test_layers_from_a_model_and_from_its_file_are_the_same(module, tmp_path):
-    given = {"acc": ["e5m3", "kahan(e5m3)"], "role": "fprop,dgrad,wgrad", "most": 3, "layers": ["up", "mid", "head"]}
+    given = {"spec": ["e5m3", "kahan(e5m3)"], "role": "fprop,dgrad,wgrad", "most": 3, "layers": ["up", "mid", "head"]}
     kind = study.kind("layers")(model=module, **given)
     first = study.run(kind, tmp_path / "a")
     assert len(first.rows) == 3 * 3 * 2 and study.run(kind, tmp_path / "a").computed == 0

@@ -37,9 +37,9 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("exported")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growth_report, "growth_plot", lambda rows, metric, title, path: path.touch())
-        growth = study.kind("growth")(acc=SPECS, K="1,40", M=3, N=2, dist="randn", scale=8)
+        growth = study.kind("growth")(spec=SPECS, K="1,40", M=3, N=2, dist="randn", scale=8)
         study.run(growth, path)
-        study.run(study.kind("growth")(acc=":e5m10", K="5", M=2, N=2, **{"in": "e3m2/row"}), path)
+        study.run(study.kind("growth")(spec=":e5m10", K="5", M=2, N=2, **{"in": "e3m2/row"}), path)
     return path
 
 

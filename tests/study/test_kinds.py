@@ -16,7 +16,7 @@ from gemmsim.study.records import TIME_COLUMNS
 
 
 def test_growth_rows_are_the_product_of_its_lists_and_reproduce_themselves(tmp_path):
-    growth = study.kind("growth")(acc=["e5m10", "s = e6m9/sr8"], K="16,32", dist="randn,rand01", M=4, N=3, seeds=2)
+    growth = study.kind("growth")(spec=["e5m10", "s = e6m9/sr8"], K="16,32", dist="randn,rand01", M=4, N=3, seeds=2)
     rows = study.run(growth, tmp_path).rows
     assert len(rows) == 2 * 2 * 2 * 2 and len({row["cell"] for row in rows}) == 16
     for row in rows:
@@ -36,7 +36,7 @@ def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            growth = study.kind("growth")(acc=["e5m10/sr", "kahan(bf16)"], K="64", M=16, N=16)
+            growth = study.kind("growth")(spec=["e5m10/sr", "kahan(bf16)"], K="64", M=16, N=16)
             found = study.run(growth, tmp_path / str(threads)).rows
         finally:
             torch.set_num_threads(before)
@@ -47,7 +47,7 @@ def test_rows_do_not_depend_on_threads(tmp_path, monkeypatch):
 
 def test_additions_are_counted_where_asked(tmp_path):
     given = {
-        "acc": ["e5m10", "pairwise(bf16)", "exact = exact(fp32)"],
+        "spec": ["e5m10", "pairwise(bf16)", "exact = exact(fp32)"],
         "K": "256,1024",
         "dist": "rand01",
         "M": 4,
@@ -78,7 +78,7 @@ def test_equal_operands_are_made_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         kind, "inputs", lambda self, cell, context, real=kind.inputs: made.append(cell) or real(self, cell, context)
     )
-    study.run(kind(acc=["e5m10", "bf16", "fp32"], K="16,32", dist="randn", M=4, N=4), tmp_path)
+    study.run(kind(spec=["e5m10", "bf16", "fp32"], K="16,32", dist="randn", M=4, N=4), tmp_path)
     assert len(made) == 2
 
 
@@ -96,7 +96,7 @@ def test_random_bits_lose_what_lies_below_them(tmp_path):
 
 def test_which_results_depend_on_the_order(tmp_path):
     kind = study.kind("order")(
-        acc=["sequential = e5m10", "exact = exact(e5m10)", "random = e5m10/sr8"],
+        spec=["sequential = e5m10", "exact = exact(e5m10)", "random = e5m10/sr8"],
         library="torch.mm",
         K=64,
         M=8,
@@ -121,7 +121,7 @@ def test_tables_and_pictures_of_any_part_of_the_rows(name, tmp_path):
     small = {
         "growth": {"K": "16,32", "dist": "randn"},
         "sr": {"r": "1,2", "K": 16},
-        "order": {"K": 16, "permutations": 2, "acc": ["fp32"]},
+        "order": {"K": 16, "permutations": 2, "spec": ["fp32"]},
     }[name]
     kind = study.kind(name)(M=2, N=2, **small)
     rows = study.run(kind, tmp_path).rows
@@ -146,7 +146,7 @@ def test_reproductions_pass(name, tmp_path):
 def test_slices_are_compared_with_plain_products(tmp_path):
     kind = study.kind("sliced")(
         scheme=["x1 = bf16(1)", "x9 = bf16(3, register=:hw(hopper, wgmma, bf16))", "i8 = ozaki_int8(4, out=fp32)"],
-        acc=["fp32"], K="64,128", M=4, N=4,
+        spec=["fp32"], K="64,128", M=4, N=4,
     )  # fmt: skip
     rows = study.run(kind, tmp_path).rows
     assert [(row["label"], row["products"]) for row in rows[:4]] == [("x1", 1), ("x9", 9), ("i8", 10), ("fp32", 1)]
@@ -175,7 +175,7 @@ def test_what_is_no_scheme(given, says):
 
 
 def test_swamped_shares_add_up_to_those_of_the_whole_sum(tmp_path):
-    kind = study.kind("swamping")(acc=["e6m9", "c = chunked(16, e6m9)"], K=512, parts=4, M=8, N=2, dist="rand01")
+    kind = study.kind("swamping")(spec=["e6m9", "c = chunked(16, e6m9)"], K=512, parts=4, M=8, N=2, dist="rand01")
     rows = study.run(kind, tmp_path).rows
     a, b = draw("rand01", 8, 512, 2, 0)
     for label, text in (("e6m9", "e6m9"), ("c", "chunked(16, e6m9)")):
@@ -189,6 +189,6 @@ def test_swamped_shares_add_up_to_those_of_the_whole_sum(tmp_path):
     with pytest.raises(StudyError, match="does not divide"):
         study.kind("swamping")(K=100, parts=3).cells()
     with pytest.raises(StudyError, match="do not come one after the other"):
-        study.kind("swamping")(acc=["pairwise(e5m10)"]).cells()
+        study.kind("swamping")(spec=["pairwise(e5m10)"]).cells()
     with pytest.raises(StudyError, match="runs of 64"):
-        study.kind("swamping")(acc=["chunked(64, e5m10)"], K=96, parts=2).cells()
+        study.kind("swamping")(spec=["chunked(64, e5m10)"], K=96, parts=2).cells()

@@ -34,7 +34,7 @@ def test_labels(given, label, spec):
     ("given", "label", "text"), [("a<b = chunked(16, {})", "a<b", "chunked(16, {})"), ("c=kahan({})", "c", "kahan({})")]
 )
 def test_labels_of_templates(given, label, text):
-    (found,) = templates(given, "--acc")
+    (found,) = templates(given, "--spec")
     assert (found.label, found.text) == (label, text)
 
 
@@ -46,7 +46,7 @@ def test_where_no_part_is_a_spec_the_error_is_that_of_the_spec(given, said):
 
 
 def test_a_study_with_odd_labels_has_tables_pictures_and_a_page(tmp_path):
-    kind = study.kind("growth")(acc=["a<b = e5m10", "c&d=[e] = bf16", "[/] = bf16/rtz"], K="8", dist="randn")
+    kind = study.kind("growth")(spec=["a<b = e5m10", "c&d=[e] = bf16", "[/] = bf16/rtz"], K="8", dist="randn")
     found = study.run(kind, tmp_path / "out")
     assert not found.failures and {row["label"] for row in found.rows} == {"a<b", "c&d=[e]", "[/]"}
     table = (tmp_path / "out" / "table.txt").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ def no_pictures(monkeypatch):
 
 
 def growth(**given):
-    return study.kind("growth")(**{"acc": ["e5m10", "c = chunked(4, e5m10)"], "K": "8,16,32", "M": 4, "N": 4, **given})
+    return study.kind("growth")(**{"spec": ["e5m10", "c = chunked(4, e5m10)"], "K": "8,16,32", "M": 4, "N": 4, **given})
 
 
 def lines(folder) -> set[str]:
@@ -61,7 +61,7 @@ def test_verdicts_are_those_of_all_rows(tmp_path):
         for high in (0.0, 1.0)
     }
     checked = study.kind("growth")(
-        acc=["e5m10"], K="8,16,32", M=4, N=4, dist="randn", name="checked", expectations=[*below.values()]
+        spec=["e5m10"], K="8,16,32", M=4, N=4, dist="randn", name="checked", expectations=[*below.values()]
     )
     for i in (1, 2):
         part = study.run(checked, tmp_path / str(i), shard=(i, 2))
@@ -87,7 +87,7 @@ def test_the_newest_row_of_a_cell_is_kept(tmp_path):
 def test_parameters_of_all_folders_are_those_of_the_merged_study(tmp_path):
     study.run(growth(K="8"), tmp_path / "a")
     study.run(growth(K="8"), tmp_path / "a")
-    study.run(growth(K="16", acc=["bf16"], dist="uniform(1,2)*ones", **{"in": "e4m3/none"}), tmp_path / "b")
+    study.run(growth(K="16", spec=["bf16"], dist="uniform(1,2)*ones", **{"in": "e4m3/none"}), tmp_path / "b")
     merged = study.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
     assert (len(merged.rows), merged.left) == (4 + 1, 0)
     of_all = study.of_folder(tmp_path / "merged")
@@ -97,10 +97,10 @@ def test_parameters_of_all_folders_are_those_of_the_merged_study(tmp_path):
 
 def test_accumulators_without_a_label_read_back():
     parameters = study.kind("growth").parameters.of(
-        {"acc": ["kahan(e5m10)", "e4m3 * e5m2 : e5m10/sr8 -> bf16", "a.b = bf16"]}
+        {"spec": ["kahan(e5m10)", "e4m3 * e5m2 : e5m10/sr8 -> bf16", "a.b = bf16"]}
     )
     assert parameters.of(parameters.given()) == parameters
-    assert parameters.given()["acc"][0] == "kahan(e5m10)" and parameters.given()["acc"][2] == "a.b = :e8m7"
+    assert parameters.given()["spec"][0] == "kahan(e5m10)" and parameters.given()["spec"][2] == "a.b = :e8m7"
 
 
 @pytest.mark.parametrize("name", study.kinds())
@@ -154,7 +154,7 @@ def test_the_commands(tmp_path):
     def gemmsim(*words):
         return CliRunner().invoke(app, ["study", *map(str, words)])
 
-    common = ("run", "growth", "--acc", "e5m10", "--K", "8,16", "--M", 2, "--N", 2, "--dist", "randn", "--out")
+    common = ("run", "growth", "--spec", "e5m10", "--K", "8,16", "--M", 2, "--N", 2, "--dist", "randn", "--out")
     for i in (1, 2):
         assert gemmsim(*common, tmp_path / str(i), "--shard", f"{i}/2").exit_code == 0
     done = gemmsim("merge", tmp_path / "1", tmp_path / "2", "--out", tmp_path / "out")

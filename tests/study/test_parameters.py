@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from gemmsim import study
 from gemmsim.study import curves, distributions, operands, ranges
 from gemmsim.study.errors import StudyError
 from gemmsim.study.kinds.growth import GrowthParameters
+from gemmsim.study.registry import with_parameters
 
 LISTS = {
     "64": [64],
@@ -162,14 +164,14 @@ def test_operands_come_into_a_format():
 
 def test_parameters_read_the_same_in_python_and_as_text():
     as_text = GrowthParameters.of(
-        {"acc": ["e5m10"], "K": "2^6:2^8:x2", "dist": "randn,rand01", "M": "8", "in": "e4m3/row"}
+        {"spec": ["e5m10"], "K": "2^6:2^8:x2", "dist": "randn,rand01", "M": "8", "in": "e4m3/row"}
     )
-    in_python = GrowthParameters(acc=["e5m10"], K=[64, 128, 256], dist=["randn", "rand01"], M=8, in_="e4m3")
+    in_python = GrowthParameters(spec=["e5m10"], K=[64, 128, 256], dist=["randn", "rand01"], M=8, in_="e4m3")
     assert as_text == in_python and hash(as_text) == hash(in_python)
     assert dataclasses.replace(as_text, K="64").K == (64,)
     words = as_text.arguments()
-    assert words == ["--acc", "e5m10 = :e5m10", "--K", "64,128,256", "--M", "8", "--in", "e4m3/row"]
-    assert GrowthParameters.of({"acc": words[1:2], "K": words[3], "M": words[5], "in": words[7]}) == as_text
+    assert words == ["--spec", "e5m10 = :e5m10", "--K", "64,128,256", "--M", "8", "--in", "e4m3/row"]
+    assert GrowthParameters.of({"spec": words[1:2], "K": words[3], "M": words[5], "in": words[7]}) == as_text
 
 
 @pytest.mark.parametrize(
@@ -197,3 +199,24 @@ def test_every_kind_has_options_with_words_and_defaults_that_read():
             assert option.help.endswith("."), (name, option.name)
     with pytest.raises(StudyError, match="Did you mean 'growth'"):
         study.kind("grwth")
+
+
+@pytest.mark.filterwarnings("default:.*the keyword is spec now:DeprecationWarning")
+def test_the_former_name_of_a_spec():
+    """``acc`` was ``spec`` before."""
+    with pytest.warns(DeprecationWarning, match="growth: the keyword is spec now, and acc an older name") as found:
+        kind = study.kind("growth")(acc=["e5m10"], K="16")
+    assert found[0].filename == __file__
+    assert kind.parts == study.kind("growth")(spec=["e5m10"], K="16").parts
+    assert kind.arguments()[0] == "--spec"
+    with pytest.raises(StudyError, match="spec and acc, its former name"):
+        study.kind("growth")(acc=["e5m10"], spec=["e5m10"])
+    with pytest.raises(StudyError, match="no parameter 'acc'"):
+        study.kind("integer")(acc=["e5m10"])
+
+
+def test_files_of_earlier_versions_say_acc():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = with_parameters("growth", [{"acc": ["e5m10"], "K": "16"}])
+    assert found.parts == (GrowthParameters.of({"spec": ["e5m10"], "K": "16"}),)

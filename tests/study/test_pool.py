@@ -32,7 +32,7 @@ def found(rows):
 @pytest.fixture(scope="module")
 def growth():
     # 184 x 184 outputs: PyTorch would split sums of so many numbers by the number of threads.
-    return study.kind("growth")(acc=["e5m10", "bf16/sr", "kahan(e5m10)"], K="8,24", M=184, N=184, dist="randn,rand01")
+    return study.kind("growth")(spec=["e5m10", "bf16/sr", "kahan(e5m10)"], K="8,24", M=184, N=184, dist="randn,rand01")
 
 
 @pytest.fixture(scope="module")

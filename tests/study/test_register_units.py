@@ -33,7 +33,7 @@ def test_the_unit_roundoff_is_that_of_the_narrowest_floating_point_register(spec
 
 def test_rows_of_integer_registers_say_why_nothing_is_in_units(tmp_path):
     kind = study.kind("growth")(
-        acc=["whole = int(16)", "half = fp16"], K="16,64", M=4, N=4, dist="integers(-99,99)", metric="bwd_err_u_mean"
+        spec=["whole = int(16)", "half = fp16"], K="16,64", M=4, N=4, dist="integers(-99,99)", metric="bwd_err_u_mean"
     )
     rows = study.run(kind, tmp_path).rows
     for row in rows:
@@ -49,13 +49,13 @@ def test_tables_and_pictures_of_such_registers_alone(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
     np.save(tmp_path / "b.npy", np.arange(8.0).reshape(4, 2))
     files = {"a": str(tmp_path / "a.npy"), "b": str(tmp_path / "b.npy")}
-    study.run(study.kind("gemm")(**files, acc=["int(16)"], metric="bwd_err_u_mean"), tmp_path / "gemm")
+    study.run(study.kind("gemm")(**files, spec=["int(16)"], metric="bwd_err_u_mean"), tmp_path / "gemm")
     table = " ".join((tmp_path / "gemm" / "table.txt").read_text().split())
     assert f"bwd_err_u_mean: none of int(16): {NO_UNIT}" in table and (tmp_path / "gemm" / "plot.svg").is_file()
-    study.run(study.kind("gemm")(**files, acc=["fp32"]), tmp_path / "floats")
+    study.run(study.kind("gemm")(**files, spec=["fp32"]), tmp_path / "floats")
     assert NO_UNIT not in " ".join((tmp_path / "floats" / "table.txt").read_text().split())
     chunked = study.kind("chunk")(
-        acc=["i = chunked({n}, int(16), fixed(24,0))", "h = chunked({n}, fp16)"],
+        spec=["i = chunked({n}, int(16), fixed(24,0))", "h = chunked({n}, fp16)"],
         K="64",
         dist="integers(-9,9)",
         M=2,

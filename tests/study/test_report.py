@@ -18,7 +18,7 @@ from gemmsim.study.runner import command_of
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
-GRID = {"acc": ["a = e5m4", "b = kahan(e5m4)"], "K": "8,16", "dist": "rand01", "M": 2, "N": 3}
+GRID = {"spec": ["a = e5m4", "b = kahan(e5m4)"], "K": "8,16", "dist": "rand01", "M": 2, "N": 3}
 #: Of HTML; in SVG every element is closed.
 VOID = {"meta", "img", "input", "br", "link"}
 
@@ -145,7 +145,7 @@ def test_a_study_is_told_with_finding_command_and_versions(folders, page):
     assert "error grows by these factors: a" in finding and finding in page.of("p")
     commands = page.of("pre")
     assert commands[0].startswith(
-        "gemmsim study run growth --acc 'a = :e5m4' 'b = :kahan(e5m4)' --K 8,16 --dist rand01"
+        "gemmsim study run growth --spec 'a = :e5m4' 'b = :kahan(e5m4)' --K 8,16 --dist rand01"
     )
     assert commands[2].startswith("gemmsim.study.run(study.counting_study.CountingStudy(...)")
     made = [words for words in page.of("p") if "rows in the folder" in words]

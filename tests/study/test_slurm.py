@@ -38,7 +38,7 @@ def slurm(tmp_path, monkeypatch) -> Path:
 
 def test_a_slurm_cluster_gives_the_rows_of_a_run_here(slurm, tmp_path):
     deployers = pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue")
-    growth = study.kind("growth")(acc=["e5m10", "kahan(e5m10)"], K="16,64", M=8, N=8, dist="randn,rand01")
+    growth = study.kind("growth")(spec=["e5m10", "kahan(e5m10)"], K="16,64", M=8, N=8, dist="randn,rand01")
     inline = study.run(growth, tmp_path / "inline")
     cluster = deployers.SLURMCluster(
         cores=2, processes=2, memory="2GB", walltime="00:10:00", python=sys.executable, log_directory=str(tmp_path),

@@ -95,7 +95,7 @@ def test_the_page_and_the_verdicts_tell_them_apart(tmp_path):
         study.Expectation((), "rel_fro", 0.0, 9.0, "paper", "section 2", "9"),
         study.Expectation((), "rel_fro", 8.0, 9.0, "paper", "section 4", "8 to 9"),
     ]
-    kind = study.kind("growth")(acc=["e5m10"], K="16", M=4, N=4, dist="rand01", name="three", expectations=checks)
+    kind = study.kind("growth")(spec=["e5m10"], K="16", M=4, N=4, dist="rand01", name="three", expectations=checks)
     study.run(kind, tmp_path / "three")
     verdicts = json.loads((tmp_path / "three" / "verdicts.json").read_text())
     assert [(one["source"], one["derived"]) for one in verdicts] == [

@@ -121,7 +121,7 @@ def test_fifty_kills_repeat_no_row_change_none_and_lose_only_what_waited_to_be_w
 
 def test_a_folder_that_was_killed_at_any_byte_is_completed(tmp_path):
     """The lengths of a last line that a kill may leave, not only those that it happened to."""
-    summary = study.run(study.kind("growth")(acc="e5m10", K="4", M=2, N=2, dist="randn", seeds=3), tmp_path / "whole")
+    summary = study.run(study.kind("growth")(spec="e5m10", K="4", M=2, N=2, dist="randn", seeds=3), tmp_path / "whole")
     data = (tmp_path / "whole" / "results.jsonl").read_bytes()
     lines = data.splitlines(keepends=True)
     for cut in [1, 2, *range(3, len(lines[2]), 23), len(lines[2])]:
@@ -136,7 +136,9 @@ def test_a_folder_that_was_killed_at_any_byte_is_completed(tmp_path):
 
 
 def test_rows_wait_for_those_of_the_same_moment_and_no_longer(tmp_path, monkeypatch):
-    rows = study.run(study.kind("growth")(acc="e5m10", K="4", M=2, N=2, dist="randn", seeds=4), tmp_path / "whole").rows
+    rows = study.run(
+        study.kind("growth")(spec="e5m10", K="4", M=2, N=2, dist="randn", seeds=4), tmp_path / "whole"
+    ).rows
     lines = (tmp_path / "whole" / "results.jsonl").read_bytes().splitlines(keepends=True)
     now = [0.0]
     monkeypatch.setattr(store.time, "monotonic", lambda: now[0])

@@ -103,7 +103,7 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``spec``
         stride, padding, output_padding, groups, dilation: as PyTorch's.
         output_size: the last dimensions of the result, in place of ``output_padding``, as ``torch.nn`` has it.
         spec, seed, arithmetic, out_dtype: as in ``qconv{n}d``. A bias in the accumulator starts the overlap-add, or
-            comes last in it (``init=c_last``).
+            comes last in it (``init=c_last``). (``formats``, the former keyword for ``spec``, is deprecated.)
 
     Gradients: that of x is the convolution of the gradient with the weight, in dgrad's spec; those of the weight and
     the bias are sums over (b, position), images slowest, in wgrad's. Everything else as in ``qconv{n}d``.

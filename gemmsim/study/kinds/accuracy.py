@@ -51,7 +51,7 @@ class AccuracyParameters(Parameters):
 
     kind: ClassVar[str] = "accuracy"
 
-    acc: tuple[Template, ...] = option(
+    spec: tuple[Template, ...] = option(
         ORDERS,
         templates,
         "Accumulators or specs, 'label = spec'; {} stands for each of --formats.",
@@ -76,7 +76,7 @@ class Accuracy(Kind[AccuracyParameters]):
         macs = Data.TEST_IMAGES * Network.MACS_PER_IMAGE
         yield self._cell("truth", "exact", gs.GemmSpec.parse(digits.EXACT), "fp64", 0, macs)
         for number, fmt in enumerate(part.formats):
-            for template in part.acc:
+            for template in part.spec:
                 if number and not template.open:
                     continue
                 spec = template.spec(fmt)

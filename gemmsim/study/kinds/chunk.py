@@ -70,7 +70,7 @@ class ChunkParameters(Parameters):
 
     kind: ClassVar[str] = "chunk"
 
-    acc: tuple[Template, ...] = option(
+    spec: tuple[Template, ...] = option(
         ("chunked({n}, e8m10)",),
         templates,
         "Accumulators or specs with {n} for the length of a chunk, or 'label = spec'.",
@@ -113,7 +113,7 @@ class Chunk(Kind[ChunkParameters]):
         for dist in part.dist:
             for k in part.K:
                 for seed in range(part.seeds):
-                    for template in part.acc:
+                    for template in part.spec:
                         for n in part.n:
                             if n <= k:
                                 yield self._cell(part, template, dist, k, n, seed)

@@ -36,7 +36,7 @@ class GemmParameters(Parameters):
     nonfinite: str = option(
         "refuse", choice("refuse", "zero", "keep"), "NaN and infinities: refuse, zero (in their place), keep."
     )
-    acc: tuple[Curve, ...] = accumulators(
+    spec: tuple[Curve, ...] = accumulators(
         "fp32 = fp32", "bf16 = bf16", "chunk64 = chunked(64, e8m10)", "kahan = kahan(e8m10)"
     )
     in_: Placement = option(
@@ -125,7 +125,7 @@ class Gemm(Kind[GemmParameters]):
         named: dict[str, Scalar] = {"a": first.name, "b": second.name, "in": str(part.in_)}
         given = {"transpose": part.transpose, "nonfinite": part.nonfinite}
         for seed in range(part.seeds):
-            for curve in part.acc:
+            for curve in part.spec:
                 if seed and not curve.stochastic:
                     continue
                 yield Cell(

@@ -30,7 +30,7 @@ class GrowthParameters(Parameters):
 
     kind: ClassVar[str] = "growth"
 
-    acc: tuple[Curve, ...] = accumulators(
+    spec: tuple[Curve, ...] = accumulators(
         "sequential = e8m10", "chunk64 = chunked(64, e8m10)", "pairwise = pairwise(e8m10)", "kahan = kahan(e8m10)"
     )
     K: tuple[int, ...] = option(
@@ -70,7 +70,7 @@ class Growth(Kind[GrowthParameters]):
                     if part.events == "yes":
                         named["events"] = "yes"
                     shown = columns(K=k, M=part.M, N=part.N, dist=dist, **named)
-                    for curve in part.acc:
+                    for curve in part.spec:
                         yield Cell(
                             self.name,
                             self.setting,

@@ -71,7 +71,9 @@ class LayersParameters(Parameters):
     captured: str = option("", text, "Instead: a file of gemmsim.capture or capture_layers.", metavar="FILE")
     layers: tuple[str, ...] = option("*", patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", roles, "Products of a layer: fprop, dgrad, wgrad.")
-    acc: tuple[Curve, ...] = accumulators("fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16")
+    spec: tuple[Curve, ...] = accumulators(
+        "fp32 = fp32", "e8m10 = e8m10", "chunk64 = chunked(64, e8m10)", "bf16 = bf16"
+    )
     in_: Placement = option(
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )
@@ -115,7 +117,7 @@ class Layers(Kind[LayersParameters]):
             named: dict[str, Scalar] = {"layer": layer, "role": role, "model": origin, "in": str(part.in_)}
             shown = columns(K=k, M=m, N=n, **named)
             for seed in range(part.seeds):
-                for curve in part.acc:
+                for curve in part.spec:
                     if seed and not curve.stochastic:
                         continue
                     yield Cell(

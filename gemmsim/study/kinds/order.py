@@ -63,7 +63,7 @@ class OrderParameters(Parameters):
 
     kind: ClassVar[str] = "order"
 
-    acc: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
+    spec: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
     library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries beside them: torch.mm, numpy.")
     over: tuple[str, ...] = option("batch,permutation,splits", _words(OVER), "What varies: batch, permutation, splits.")
     batches: tuple[int, ...] = option("1,2,3,8,32", _counts, "Rows at a time.", metavar="RANGE")
@@ -98,7 +98,7 @@ class Order(Kind[OrderParameters]):
         named: dict[str, Scalar] = {"K": k, "M": part.M, "N": part.N, "dist": dist, "in": str(part.in_), "over": over}
         shown = columns(**named, variants=",".join(map(str, variants)))
         macs = part.M * k * part.N * tried
-        for curve in part.acc:
+        for curve in part.spec:
             yield Cell(self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs, curve.label)
         if over != "splits":  # no library lets the caller choose its slices
             for library in part.library:

@@ -124,7 +124,7 @@ class SlicingParameters(Parameters):
         many=True,
         metavar="SCHEME",
     )
-    acc: tuple[Curve, ...] = option(
+    spec: tuple[Curve, ...] = option(
         ("fp32 = fp32",),
         lambda given, name: curves(given) if given else (),
         "Plain accumulators beside them.",
@@ -161,7 +161,7 @@ class Slicing(Kind[SlicingParameters]):
                             self.name, self.setting, "", seed, shown,
                             macs=macs * products, label=scheme.label, operands=operands,
                         )  # fmt: skip
-                    for curve in part.acc:
+                    for curve in part.spec:
                         shown = columns(**named, scheme=None, products=1)
                         yield Cell(
                             self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs,

@@ -32,7 +32,7 @@ class SwampingParameters(Parameters):
 
     kind: ClassVar[str] = "swamping"
 
-    acc: tuple[Curve, ...] = accumulators("sequential = e6m9", "chunk64 = chunked(64, e6m9)")
+    spec: tuple[Curve, ...] = accumulators("sequential = e6m9", "chunk64 = chunked(64, e6m9)")
     K: int = option(8192, at_least(1), "Terms of each sum.")
     parts: int = option(4, at_least(1, 4096), "Parts of equal length that the sum is looked at in; they divide K.")
     dist: tuple[str, ...] = option("uniform(1,1)*ones", distributions, "Distributions of the operands, A or A*B.")
@@ -53,11 +53,11 @@ class Swamping(Kind[SwampingParameters]):
         if part.K % part.parts:
             raise StudyError(f"parts = {part.parts} does not divide K = {part.K}. Choose another.")
         length = part.K // part.parts
-        for curve in part.acc:
+        for curve in part.spec:
             _needs_positions(curve, length)
         for dist in part.dist:
             for seed in range(part.seeds):
-                for curve in part.acc:
+                for curve in part.spec:
                     for first in range(0, part.K, length):
                         named: dict[str, Scalar] = {
                             "K": part.K,

@@ -57,7 +57,7 @@ class TrainParameters(Parameters):
     kind: ClassVar[str] = "train"
 
     task: str = option("digits", choice("digits"), "What is trained: a 64-256-10 network on handwritten digits.")
-    acc: tuple[Curve, ...] = accumulators(
+    spec: tuple[Curve, ...] = accumulators(
         "e5m3 = e5m3", "rtz = e5m3/rtz", "chunk16 = chunked(16, e5m3)", "sr = e5m3/sr8"
     )
     roles: tuple[str, ...] = option("all,fprop,wgrad", roles, "Products with that accumulator; the others have fp32.")
@@ -97,7 +97,7 @@ class Train(Kind[TrainParameters]):
         macs = part.epochs * Data.TRAIN_IMAGES * (2 * 64 * 256 + 3 * 256 * 10)
         for seed in range(part.seeds):
             yield self._cell(part, Curve("fp32", PLAIN), "none", seed, macs)
-            for curve in part.acc:
+            for curve in part.spec:
                 for role in part.roles:
                     yield self._cell(part, curve, role, seed, macs)
 

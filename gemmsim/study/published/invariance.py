@@ -18,12 +18,12 @@ BATCH_INVARIANCE = Reproduction(
     kind="order",
     parts=(
         {
-            "acc": ["sequential = fp32", "exact = exact(fp32)"],
+            "spec": ["sequential = fp32", "exact = exact(fp32)"],
             "library": "torch.mm,numpy",
             "over": "batch,permutation",
         },
-        {"acc": ["int_wrap = int(16)"], "over": "batch,permutation", "dist": "integers(-100,100)"},
-        {"acc": ["splitk = fp32"], "over": "splits"},
+        {"spec": ["int_wrap = int(16)"], "over": "batch,permutation", "dist": "integers(-100,100)"},
+        {"spec": ["splitk = fp32"], "over": "splits"},
     ),
     expectations=(
         *(

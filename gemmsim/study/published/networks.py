@@ -68,7 +68,7 @@ LBA_DIGITS = Reproduction(
     kind="accuracy",
     parts=(
         {
-            "acc": [
+            "spec": [
                 f"bias{bias} = chunked(16, sequential(e4m7b{bias}/rtz/sat/ftz, mul=e4m7b{bias + 2}/rtz/sat/ftz))"
                 for bias in (5, 7, 9, 11, 13)
             ],

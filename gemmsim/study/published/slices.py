@@ -28,7 +28,7 @@ OOTOMO_TF32X3 = Reproduction(
     parts=(
         {
             "scheme": ["inside = tf32x3(inside)", "outside = tf32x3(outside)"],
-            "acc": ["fp32 = fp32"],
+            "spec": ["fp32 = fp32"],
             "K": "2^8:2^14:x2",
             "dist": "rand11",
         },
@@ -68,13 +68,13 @@ OZAKI_INT8 = Reproduction(
     parts=(
         {
             "scheme": [f"slices{n} = ozaki_int8({n})" for n in range(2, 10)],
-            "acc": ["fp64 = fp64"],
+            "spec": ["fp64 = fp64"],
             "dtype": "fp64",
             "metric": "max_err_over_s",
         },
         {
             "scheme": ["slices8 = ozaki_int8(8)"],
-            "acc": [],
+            "spec": [],
             "dist": "wide(0.5),wide(1),wide(2),wide(4)",
             "dtype": "fp64",
             "metric": "max_err_over_s",
@@ -122,7 +122,7 @@ BF16_SLICES = Reproduction(
                 "x6_hopper = bf16(3, products=6, spec=:hw(hopper, wgmma, bf16))",
                 "x9_hopper = bf16(3, products=9, spec=:hw(hopper, wgmma, bf16))",
             ],
-            "acc": ["fp32 = fp32"],
+            "spec": ["fp32 = fp32"],
         },
     ),
     expectations=(

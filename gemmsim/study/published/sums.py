@@ -19,7 +19,7 @@ WANG2018_FIG3 = Reproduction(
     kind="growth",
     parts=(
         {
-            "acc": [
+            "spec": [
                 "chunk1 = sequential(e6m9)",
                 "chunk64 = chunked(64, e6m9)",
                 "sr = sequential(e6m9/sr16)",
@@ -99,7 +99,7 @@ HIGHAM_MARY_GROWTH = Reproduction(
     kind="growth",
     parts=(
         {
-            "acc": [
+            "spec": [
                 "sequential = e8m10",
                 "rtz = e8m10/rtz",
                 "sr = e8m10/sr",
@@ -164,7 +164,7 @@ HIGHAM_MARY_GROWTH = Reproduction(
 SWAMPING = Reproduction(
     title="Additions without effect in 1-6-9, by position in the sum",
     kind="swamping",
-    parts=({"acc": ["sequential = e6m9", "chunk64 = chunked(64, e6m9)"], "K": 8192, "parts": 4, "M": 64},),
+    parts=({"spec": ["sequential = e6m9", "chunk64 = chunked(64, e6m9)"], "K": 8192, "parts": 4, "M": 64},),
     expectations=(
         *(
             Expectation(

@@ -34,7 +34,7 @@ DEEPSEEK_V3_FP8 = Reproduction(
     kind="growth",
     parts=(
         {
-            "acc": [
+            "spec": [
                 f"hopper = {_HOPPER}",
                 *(f"promote{n} = promote({_HOPPER}, {n}, fp32)" for n in _PROMOTED),
                 f"bits14 = {_FOURTEEN}",
@@ -49,7 +49,7 @@ DEEPSEEK_V3_FP8 = Reproduction(
             "metric": "rel_fro",
         },
         {
-            "acc": [f"hopper = {_HOPPER}"],
+            "spec": [f"hopper = {_HOPPER}"],
             "K": "4096",
             "dist": "randn",
             "in": "e4m3/row",
@@ -121,7 +121,7 @@ VLLM_ROUTER_K6144 = Reproduction(
     kind="growth",
     parts=(
         {
-            "acc": ["hopper = hw(hopper, wgmma, bf16)", "rounded = fused(16, exact, fp32)"],
+            "spec": ["hopper = hw(hopper, wgmma, bf16)", "rounded = fused(16, exact, fp32)"],
             "K": "6144",
             "dist": "randn*fan_in",
             "in": "bf16/none",

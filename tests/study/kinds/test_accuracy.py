@@ -27,10 +27,10 @@ def test_templates_are_read_with_and_without_label():
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"acc": ["x = {}", "x = {}/rtz"]}, StudyError, "two accumulators labelled 'x'"),
-        ({"acc": []}, StudyError, "no accumulator"),
-        ({"acc": [5]}, StudyError, "allowed: text"),
-        ({"acc": ["chunk({})"]}, SpecError, "chunked"),
+        ({"spec": ["x = {}", "x = {}/rtz"]}, StudyError, "two accumulators labelled 'x'"),
+        ({"spec": []}, StudyError, "no accumulator"),
+        ({"spec": [5]}, StudyError, "allowed: text"),
+        ({"spec": ["chunk({})"]}, SpecError, "chunked"),
         ({"formats": "e5m2,e5mm"}, FormatError, "e5mm"),
         ({"formats": ""}, StudyError, "lists no format"),
         ({"seeds": 0}, StudyError, "1 to 1000000"),
@@ -44,7 +44,7 @@ def test_bad_input(given, error, said):
 
 
 def test_cells_are_formats_times_orders_and_only_random_ones_repeat():
-    kind = study.kind("accuracy")(acc=["a = {}", "s = {}/sr8", "w = int(18)"], formats="e5m2,bf16", seeds=3)
+    kind = study.kind("accuracy")(spec=["a = {}", "s = {}/sr8", "w = int(18)"], formats="e5m2,bf16", seeds=3)
     cells = kind.cells()
     assert cells[0].label == "exact" and dict(cells[0].columns)["what"] == "truth"
     found = [(cell.label, dict(cell.columns)["acc_format"], cell.seed) for cell in cells[1:]]
@@ -57,9 +57,9 @@ def test_cells_are_formats_times_orders_and_only_random_ones_repeat():
 
 
 def test_parameters_give_the_words_that_give_them():
-    kind = study.kind("accuracy")(acc=["a = chunked(16, {})", "b = {}"], formats="e5m2,bf16", metric="logit_err")
+    kind = study.kind("accuracy")(spec=["a = chunked(16, {})", "b = {}"], formats="e5m2,bf16", metric="logit_err")
     words = kind.arguments()
-    assert words == ["--acc", "a = chunked(16, {})", "b = {}", "--formats", "e5m2,bf16", "--metric", "logit_err"]
+    assert words == ["--spec", "a = chunked(16, {})", "b = {}", "--formats", "e5m2,bf16", "--metric", "logit_err"]
 
 
 def test_the_narrowest_register_names_the_format():
@@ -88,7 +88,7 @@ def test_rows_do_not_depend_on_threads(tmp_path):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            kind = study.kind("accuracy")(acc=["s = {}/sr8", "k = kahan({})"], formats="e5m2")
+            kind = study.kind("accuracy")(spec=["s = {}/sr8", "k = kahan({})"], formats="e5m2")
             found = study.run(kind, tmp_path / str(threads)).rows
         finally:
             torch.set_num_threads(before)
@@ -98,7 +98,7 @@ def test_rows_do_not_depend_on_threads(tmp_path):
 
 
 def test_a_list_of_accumulators_has_a_table_a_picture_and_a_finding(tmp_path):
-    kind = study.kind("accuracy")(acc=["one = e5m2", "two = int(30)"][:1], formats="e5m2")
+    kind = study.kind("accuracy")(spec=["one = e5m2", "two = int(30)"][:1], formats="e5m2")
     rows = study.run(kind, tmp_path).rows
     assert "one" in (tmp_path / "table.txt").read_text(encoding="utf-8")
     assert kind.finding(rows).startswith("Accuracy 97.2 % with exact sums, 91.5 % with these")

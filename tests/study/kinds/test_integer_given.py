@@ -156,7 +156,7 @@ def test_vectors_of_given_integers(whole, tmp_path):
 
 
 def test_vectors_of_a_captured_layer_and_of_files_under_any_accumulator(captured, whole, tmp_path):
-    layer = study.kind("layers")(captured=str(captured), layers="4", acc=["e4m3 : e5m10"], most=5)
+    layer = study.kind("layers")(captured=str(captured), layers="4", spec=["e4m3 : e5m10"], most=5)
     study.run(layer, tmp_path / "layer")
     (row,) = study.load_rows(tmp_path / "layer")
     folder = study.export(tmp_path / "layer", "hex") / row["cell"]
@@ -169,7 +169,7 @@ def test_vectors_of_a_captured_layer_and_of_files_under_any_accumulator(captured
     assert got.flatten().tolist() == [half.decode(code) for code in words(folder / "expected.hex")]
     for name in "ab":  # floats of one's own, without a format: the codes of their dtype
         np.save(whole[name], np.load(whole[name]).astype(np.float32) / 3)
-    study.run(study.kind("gemm")(**whole, acc=["fp32"]), tmp_path / "gemm")
+    study.run(study.kind("gemm")(**whole, spec=["fp32"]), tmp_path / "gemm")
     (row,) = study.load_rows(tmp_path / "gemm")
     folder = study.export(tmp_path / "gemm", "hex") / row["cell"]
     assert words(folder / "a.hex") == np.load(whole["a"]).view(np.uint32).flatten().tolist()

@@ -27,7 +27,7 @@ def formats(**given):
 
 
 def test_cells_and_their_labels():
-    cells = study.kind("train")(acc=["n = e5m3", "s = e5m3/sr8"], roles="all,wgrad,dgrad+fprop", seeds=2).cells()
+    cells = study.kind("train")(spec=["n = e5m3", "s = e5m3/sr8"], roles="all,wgrad,dgrad+fprop", seeds=2).cells()
     labels = [cell.label for cell in cells if cell.seed == 0]
     assert labels == ["fp32", "n all", "n wgrad", "n fprop+dgrad", "s all", "s wgrad", "s fprop+dgrad"]
     assert len(cells) == 14 and len({cell.key for cell in cells}) == 14
@@ -81,7 +81,7 @@ def test_each_product_has_its_own_accumulator(data):
 
 
 def test_a_row_is_the_training_that_its_columns_name(data, tmp_path):
-    kind = study.kind("train")(acc=["r = e5m3/sr8"], roles="fprop+wgrad", epochs=1, batch=400, seeds=2)
+    kind = study.kind("train")(spec=["r = e5m3/sr8"], roles="fprop+wgrad", epochs=1, batch=400, seeds=2)
     rows = study.run(kind, tmp_path).rows
     row = next(row for row in rows if row["seed"] == 1 and row["what"] != "truth")
     again = train_digits(data, formats(fprop=row["spec"], wgrad=row["spec"]), 1, 400, row["rate"], 1)
@@ -105,7 +105,7 @@ def test_the_same_training_has_the_same_losses_for_any_number_of_threads(data):
 
 
 def test_a_training_that_diverges_is_a_row_and_a_table(tmp_path):
-    kind = study.kind("train")(acc=["n = e5m2"], roles="all", epochs=2, batch=400, rate=100.0)
+    kind = study.kind("train")(spec=["n = e5m2"], roles="all", epochs=2, batch=400, rate=100.0)
     rows = study.run(kind, tmp_path).rows
     assert len(rows) == 2
     for row in rows:
@@ -130,14 +130,14 @@ def test_bad_input(given, said):
 
 
 def test_the_command_tells_what_it_would_cost(tmp_path):
-    words = ["study", "run", "train", "--acc", "a = e5m3", "--roles", "all", "--out", str(tmp_path / "x"), "--dry-run"]
+    words = ["study", "run", "train", "--spec", "a = e5m3", "--roles", "all", "--out", str(tmp_path / "x"), "--dry-run"]
     told = CliRunner().invoke(app, words)
     assert told.exit_code == 0 and "2 of 2 cells to do" in told.stdout and not (tmp_path / "x").exists()
     assert f"{2 * 8 * 1198 * (2 * 64 * 256 + 3 * 256 * 10):,} multiply-adds" in told.stdout
 
 
 def test_pictures_and_findings_of_any_part_of_the_rows(tmp_path):
-    kind = study.kind("train")(acc=["n = e5m3"], roles="fprop,wgrad", epochs=2, batch=600)
+    kind = study.kind("train")(spec=["n = e5m3"], roles="fprop,wgrad", epochs=2, batch=600)
     rows = study.run(kind, tmp_path).rows
     for part in (rows, rows[:1], rows[1:]):
         kind.table(part)
