@@ -65,7 +65,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 4;
+    return 5;
 }
 
 const char* gemmsim_isa() { return isa().shown; }
@@ -77,32 +77,40 @@ int gemmsim_set_isa(const char* name) {
     return error;
 }
 
+// What a signal's handler raised in this thread, until it is asked for.
+static thread_local Interrupted interruption;
+
+static int64_t code_of(const GemmArgs& g, const Gather* gather, const Lookup* lookup, const EventArgs* events) {
+    try {
+        return run_gemm(isa(), g, gather, lookup, events).packed();
+    } catch (const std::bad_alloc&) { return -1; } catch (const Interrupted& x) {
+        interruption = x;
+        return -4;
+    }
+}
+
 int64_t gemmsim_gemm(const GemmArgs* g) {
     if (g->member_count && !(g->extras && g->extras->select)) return -3;
-    try {
-        return run_gemm(isa(), *g).packed();
-    } catch (const std::bad_alloc&) { return -1; }
+    return code_of(*g, nullptr, nullptr, nullptr);
 }
 
 int64_t gemmsim_gathered_gemm(const GemmArgs* g, const Gather* gather) {
-    if (g->member_count) return -3;
-    try {
-        return run_gemm(isa(), *g, gather).packed();
-    } catch (const std::bad_alloc&) { return -1; }
+    return g->member_count ? -3 : code_of(*g, gather, nullptr, nullptr);
 }
 
 int64_t gemmsim_lookup_gemm(const GemmArgs* g, const Lookup* lookup) {
-    if (g->member_count) return -3;
-    try {
-        return run_gemm(isa(), *g, nullptr, lookup).packed();
-    } catch (const std::bad_alloc&) { return -1; }
+    return g->member_count ? -3 : code_of(*g, nullptr, lookup, nullptr);
 }
 
 int64_t gemmsim_counted_gemm(const GemmArgs* g, const EventArgs* events) {
-    if (g->member_count) return -3;
-    try {
-        return run_gemm(isa(), *g, nullptr, nullptr, events).packed();
-    } catch (const std::bad_alloc&) { return -1; }
+    return g->member_count ? -3 : code_of(*g, nullptr, nullptr, events);
+}
+
+void gemmsim_interpreter(const Interpreter* python) { interpreter() = *python; }
+
+void gemmsim_raised(void** three) {
+    memcpy(three, interruption.raised, sizeof interruption.raised);
+    interruption = Interrupted();
 }
 
 int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }

@@ -1,6 +1,7 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/records.py); gemmsim_abi() guards that.
 #pragma once
 #include "product/events.h"
+#include "product/interruption.h"
 #include "product/member.h"
 #include "product/scales.h"
 
@@ -115,9 +116,13 @@ const char* isa_of_kernels();  // Isa::name of the one in use
 GEMMSIM_API int gemmsim_abi(int64_t* sizes);        // version; sizes of Cast, GemmArgs, QuantizeArgs
 GEMMSIM_API const char* gemmsim_isa();              // the instruction set in use
 GEMMSIM_API int gemmsim_set_isa(const char* name);  // 0 ok, 1 unknown name, 2 not on this machine
-GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(); -1: out of memory, -2: not whole numbers, -3: no select
+GEMMSIM_API int64_t gemmsim_gemm(const gemmsim::GemmArgs* g);  // Report::packed(), or as below
 GEMMSIM_API int64_t gemmsim_gathered_gemm(const gemmsim::GemmArgs* g, const gemmsim::Gather* gather);  // no palettes
 GEMMSIM_API int64_t gemmsim_lookup_gemm(const gemmsim::GemmArgs* g, const gemmsim::Lookup* lookup);  // codes of 16 bits; no palettes
 GEMMSIM_API int64_t gemmsim_counted_gemm(const gemmsim::GemmArgs* g, const gemmsim::EventArgs* events);  // rounded registers; no palettes
+// -1: out of memory, -2: not whole numbers, -3: no select, -4: a handler of signals raised what gemmsim_raised() has (type, value,
+// traceback, owned by who asks); the result is written in part.
+GEMMSIM_API void gemmsim_interpreter(const gemmsim::Interpreter* python);  // who handles signals; before the first product
+GEMMSIM_API void gemmsim_raised(void** three);
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
 GEMMSIM_API const char* gemmsim_build();  // compiler and flags in words

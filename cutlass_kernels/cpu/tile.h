@@ -64,6 +64,10 @@ struct Tile {
     // kernels are to look themselves.
     const int32_t* field_a = nullptr;
     const int16_t* field_b = nullptr;
+    // A part of a run: whether it is the first and the last one. Between them the sums are in c, and in `rest`, of c's type and layout, what
+    // compensated sums have beside them.
+    bool begins = true, ends = true;
+    void* rest = nullptr;
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // of the term there
 };
 
@@ -134,6 +138,7 @@ struct RunsPlan {
     bool eights = false;  // of short runs, eight of which stay in registers
     Wager wager = {};
     bool clamps = false;  // a lost wager is done again by kind SPECIAL
+    bool goes_on = false;  // SEQUENCE: totals are added to the tile's c, which was seen to be inside
 };
 
 // What a chunk of data is like; the planner's raw material. Exponents are of the value, not biased.
@@ -163,13 +168,13 @@ struct Isa {
     bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
     // n doubles x (a multiple of 8) in two: to the grid that `magic` rounds to by an addition, and the rest
     void (*cut)(double* x, double* rest, int64_t n, double magic);
-    // INTEGER and FIXED runs from 0; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
+    // INTEGER and FIXED runs; `panel`, `lanes`: 0 float, 1 double; the tile's c has the type of the lanes
     void (*integers)(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
     // a register whose casts are those of grid.h, on doubles
     void (*grids)(const Tile& t, bool fused);
     // all elements of a tile whose roundings differ, in one pass (palette_kernel.h). False: wager lost
     bool (*palette)(int carrier, const PaletteTile& t);
-    // steps of a matrix instruction along the tile's k, from +0; float panels; `wide`: products in double lanes
+    // steps of a matrix instruction along the tile's k, on finite registers; float panels; `wide`: products in double lanes
     void (*hardware)(const Tile& t, const HardwareModel& m, int bits, bool wide);
     // s = R(s + t) on n carrier values (whole vectors); `kind` NONE, PLAIN, SUB, GENERAL or, of doubles, LANES; `odd`: exact sums
     void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);

@@ -80,6 +80,8 @@ _OTHERWISE = {
 def no_single_spec(asked: str, name: str | None = None) -> SpecError:
     """``SpecError`` for a recipe, or formats like it, where one product's spec is needed; ``name``: the recipe's."""
     do = "Give one of them, its .fprop" if name is None else f"Give one of them, gemmsim.recipes.{name}().fprop"
+    if name == "all_products":
+        do = "Give the spec alone, without all_products(...)"
     return spec_error(
         f"spec {asked} is of three products, fprop, dgrad and wgrad, and says how they are scaled",
         "the spec of one product; qmatmul, qlinear, modules, emulate and convert take all three",

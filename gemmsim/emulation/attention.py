@@ -107,7 +107,10 @@ def _attend(
     elif dropout > 0:
         weights = torch.dropout(weights, dropout, True)
     weights = weights.to(value.dtype)
-    return _laid_as_query(product(pv, weights, value), query, key, value, dropout), weights, scores
+    out = product(pv, weights, value)
+    if mask is None or not mask.requires_grad:  # a mask that is learned has no fused kernel
+        out = _laid_as_query(out, query, key, value, dropout)
+    return out, weights, scores
 
 
 def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
@@ -121,11 +124,12 @@ def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropo
 
 def _is_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, gqa: bool) -> bool:
     """Whether PyTorch's fused kernel runs on a CPU, whose gradients have the heads next to their elements."""
-    if dropout > 0 or gqa or (mask is not None and mask.requires_grad):
+    if dropout > 0 or (mask is not None and mask.requires_grad):
         return False
     if not all(t.dim() == 4 and t.device.type == "cpu" and t.stride(-1) == 1 for t in (query, key, value)):
         return False
-    return query.shape[:2] == key.shape[:2] == value.shape[:2] and query.shape[3] == value.shape[3]
+    heads = slice(0, 1 if gqa else 2)
+    return query.shape[heads] == key.shape[heads] == value.shape[heads] and query.shape[3] == value.shape[3]
 
 
 def _heads_inside(grad: Tensor) -> Tensor:

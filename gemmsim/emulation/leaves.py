@@ -309,6 +309,12 @@ _UNKNOWN = frozenset(
         *("_sparse_semi_structured_linear", "_mixed_dtypes_linear", "_weight_int4pack_mm", "_dyn_quant_matmul_4bit"),
         *("_flash_attention_forward", "_flash_attention_backward", "_efficient_attention_forward"),
         *("_efficient_attention_backward", "fbgemm_linear_int8_weight", "fbgemm_linear_fp16_weight"),
+        *("fbgemm_linear_int8_weight_fp32_activation", "fbgemm_linear_fp16_weight_fp32_activation"),
+        *("quantized_lstm", "quantized_gru", "quantized_lstm_cell", "quantized_gru_cell", "quantized_rnn_relu_cell"),
+        *("quantized_rnn_tanh_cell", "mkldnn_linear", "mkldnn_linear_backward", "mkldnn_linear_backward_weights"),
+        *("mkldnn_linear_backward_input", "smm", "sspaddmm", "hspmm", "slow_conv3d", "slow_conv3d_forward"),
+        *("slow_conv_transpose2d", "slow_conv_transpose3d", "slow_conv_dilated2d", "slow_conv_dilated3d"),
+        *("thnn_conv2d", "_slow_conv2d_forward", "_slow_conv2d_backward"),
     )
 )
 

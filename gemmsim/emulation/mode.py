@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
+from torch.fx import Proxy
 
 from gemmsim.ops import forward_mode, subnormals
 from gemmsim.ops.tracing import assume_constant_result
@@ -207,7 +208,8 @@ class Emulation(Placed):
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
             pass
-        result = func(*(_under(self, a) for a in args), **{k: _under(self, v) for k, v in kwargs.items()})
+        named = {k: v if k == "context_fn" else _under(self, v) for k, v in kwargs.items()}
+        result = func(*(_under(self, a) for a in args), **named)
         if self.places is not None and not self.places.stack:
             self.places.next_step()  # of the outermost module in the body
         return result
@@ -221,6 +223,8 @@ class Emulation(Placed):
         if entry.body:
             with self:
                 return entry.run(*args, **kwargs)
+        if types and any(issubclass(kind, Proxy) for kind in types):  # torch.fx records the program's own call
+            return func(*args, **kwargs)
         path = "" if self.places is None else self.places.path
         sites = self.sites(path, entry.kinds)
         if sites is None or not are_ours(args, kwargs):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import subnormals
+from .dispatch import is_batch_of_gradients
 from .errors import GradError, message
 
 __all__ = ["differentiable_once"]
@@ -30,13 +31,16 @@ class _Refusal(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        asked = f"{ctx.owner}: derivative of its gradient"
-        do = (
-            "A rounding's gradient is a convention; there is none for the second. Leave the products to PyTorch "
-            "(spec None for a function or layer, a rule with None in emulate), or the gradients alone: a spec for "
-            '"fprop" only, without formats for its operands.'
-        )
-        raise GradError(message(asked, "first derivatives", do))
+        raise _refused(ctx.owner)
+
+
+def _refused(owner: str) -> GradError:
+    do = (
+        "A rounding's gradient is a convention; there is none for the second. Leave the products to PyTorch "
+        "(spec None for a function or layer, a rule with None in emulate), or the gradients alone: a spec for "
+        '"fprop" only, without formats for its operands.'
+    )
+    return GradError(message(f"{owner}: derivative of its gradient", "first derivatives", do))
 
 
 def _named(site: str) -> str:
@@ -77,11 +81,14 @@ def differentiable_once(owner: str, natively: Callable[[Any, Any], bool] = _neve
                 results = backward(ctx, saved, *grads)
             if not torch.is_grad_enabled() or torch.compiler.is_compiling():
                 return results
-            sources = [t for t in (*grads, *saved) if isinstance(t, Tensor) and t.requires_grad]
-            if not sources:
-                sources = [torch.zeros((), requires_grad=True)]
             site = getattr(ctx, "site", None)
             where = owner if site is None else f"{owner} ({_named(site)})"
+            if any(isinstance(g, Tensor) and is_batch_of_gradients(g) for g in grads):
+                raise _refused(where)  # a batch, whose graph would end here without a word
+            # All of them: a tensor of a transform does not say that another transform differentiates it.
+            sources = [t for t in (*grads, *saved) if isinstance(t, Tensor) and t.is_floating_point()]
+            if not any(t.requires_grad for t in sources):
+                sources.append(torch.zeros((), requires_grad=True))
             return tuple(_Refusal.apply(where, r, *sources) if isinstance(r, Tensor) else r for r in results)
 
         return run

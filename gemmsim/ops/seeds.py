@@ -100,10 +100,12 @@ def derive_seed(seed: int, stream: int) -> int:
 
 
 def at_counter(seed: int | None, counter: Tensor | None) -> int | None:
-    """``seed`` plus the number in ``counter`` (0-dimensional, int64, on the CPU), modulo 2**64; None stays None."""
+    """``seed`` plus the number in ``counter`` (0-dimensional, int64, on the CPU), modulo 2**64, as operators take it:
+    a signed integer. None stays None."""
     if seed is None or counter is None:
         return seed
-    return (seed + int(counter)) & _MASK
+    number = (seed + int(counter)) & _MASK
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def draw_seed() -> int:

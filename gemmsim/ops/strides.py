@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 __all__ = ["like_operand"]
@@ -11,7 +12,7 @@ __all__ = ["like_operand"]
 
 def like_operand(out: Any, x: Tensor) -> Any:
     """``out`` of ``x``'s shape with its dimensions in the order of ``x``'s, as functions of single numbers have it."""
-    if not isinstance(out, Tensor):
+    if not isinstance(out, Tensor) or torch.compiler.is_compiling():  # the compiler lays tensors itself
         return out
     strides = x.stride()
     order = sorted(range(x.dim()), key=lambda i: (-strides[i], i))

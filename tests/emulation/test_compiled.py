@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
 from support_long import long_but
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import gemmsim as gs
 from gemmsim.emulation import Config, emulate
@@ -265,3 +266,53 @@ def test_functions_of_others_in_compiled_code():
     want = step(lambda x: Multiplied.apply(x, b).square())
     found = step(torch.compile(lambda x: Multiplied.apply(x, b).square(), fullgraph=True, backend="aot_eager"))
     assert all(torch.equal(p, q) for p, q in zip(found, want, strict=True))
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.net, self.reentrant = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), reentrant
+
+    def forward(self, x):
+        return checkpoint(self.net, x, use_reentrant=self.reentrant) + 1
+
+
+@pytest.mark.parametrize("config", [":bf16", ":bf16/sr", [("net.0", ":bf16")]], ids=str)
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_checkpoints_in_a_context_inside_compiled_code(config, reentrant):
+    torch._dynamo.reset()
+    net, x = Checkpointed(reentrant), torch.randn(3, 8, requires_grad=True)
+
+    def run(x):
+        with emulate(config, step=0):
+            return net(x)
+
+    found = []
+    for call in (run, torch.compile(run, backend="aot_eager", fullgraph=True)):
+        net.zero_grad()
+        out = call(x)
+        out.square().sum().backward()
+        found.append([out.detach(), *(p.grad for p in net.parameters())])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_selective_checkpoints_in_compiled_code():
+    torch._dynamo.reset()
+    net, x = torch.nn.Linear(8, 8), torch.randn(3, 8, requires_grad=True)
+
+    def policy(context, operator, *args, **kwargs):
+        kept = operator is torch.ops.aten.mm.default
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    run = torch.compile(
+        lambda t: checkpoint(net, t, use_reentrant=False, context_fn=contexts), backend="aot_eager", fullgraph=True
+    )
+    with emulate(":bf16"):
+        out = run(x)
+        assert torch.equal(out, net(x))
+        assert torch.equal(
+            torch.autograd.grad(out.sum(), net.weight)[0], torch.autograd.grad(net(x).sum(), net.weight)[0]
+        )

@@ -122,3 +122,49 @@ def test_tangents_are_not_lost(function):
         with pytest.raises(gs.GradError, match="forward mode"):
             OURS[function](forward_ad.make_dual(x, x))
         assert torch.equal(OURS[function](x), OURS[function](x.clone())), "tensors without a tangent are ordinary"
+
+
+X, W = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) for shape in ((3, 4), (4, 4)))
+TWICE = {
+    "jacobian of a jacobian": lambda f: torch.func.jacrev(torch.func.jacrev(lambda x: f(x, W).square().sum()))(X),
+    "penalty of a product with a vector": lambda f: torch.func.grad(
+        lambda w: torch.func.vjp(lambda x: f(x, w), X)[1](torch.ones(3, 4))[0].square().sum()
+    )(W),
+    "penalty of a jacobian": lambda f: torch.func.grad(
+        lambda w: torch.func.jacrev(lambda x: f(x, w))(X).square().sum()
+    )(W),
+}
+BETWEEN = {
+    "linear": lambda x, w: F.linear(x, w),
+    "matmul": lambda x, w: x @ w,
+    "mv": lambda x, w: torch.stack([w.mv(row) for row in x]),
+    "conv": lambda x, w: F.conv1d(x[None], w[:2, :3, None].expand(2, 3, 2)),
+}
+
+
+@pytest.mark.parametrize("call", BETWEEN)
+@pytest.mark.parametrize("how", TWICE)
+@pytest.mark.parametrize("config", [":fp32", ":bf16/sr", [("*", {"fprop": "e4m3 : fp32"})]], ids=str)
+def test_second_derivatives_of_transforms_are_no_zeros(config, how, call):
+    if how == "jacobian of a jacobian" and isinstance(config, list):
+        pytest.skip("the weight is a constant, and the input's second derivative does not pass through it")
+    if call == "conv" and "vector" in how:
+        pytest.skip("its result has another shape")
+    with gs.emulate(config), pytest.raises(gs.GradError, match="derivative of its gradient"):
+        TWICE[how](BETWEEN[call])
+
+
+@pytest.mark.parametrize("call", [name for name in BETWEEN if name != "conv"])
+@pytest.mark.parametrize("how", TWICE)
+def test_second_derivatives_of_transforms_where_gradients_are_pytorchs(how, call):
+    with gs.emulate([("*", {"fprop": ":fp32"})]):
+        found = TWICE[how](BETWEEN[call])
+    torch.testing.assert_close(found, TWICE[how](BETWEEN[call]), rtol=1e-5, atol=1e-5)  # sums of 4 terms, thrice
+
+
+def test_batches_of_gradients_are_not_cut_off():
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    with gs.emulate(":fp32"):
+        y = x @ w
+    with pytest.raises(gs.GradError, match="derivative of its gradient"):
+        torch.autograd.grad(y, x, torch.eye(12).view(12, 3, 4), is_grads_batched=True, create_graph=True)

@@ -314,3 +314,14 @@ def test_replicas_draw_the_bits_of_one_step(converted_model):
                 )
                 net.parallel_apply(replicas, [(), ()], [{}, {}])
     assert torch.equal(*found[0]) and torch.equal(*found[1]) and not torch.equal(found[0][0], found[1][0])
+
+
+def test_every_step_works_under_transforms():
+    """Seeds of products are 64 bits wide, with a sign where operators take them."""
+    net, x = nn.Linear(16, 4), torch.randn(5, 16)
+    for step in range(12):
+        with gs.emulate(RANDOM, 126, step=step):
+            each = torch.vmap(net)(x)
+        assert each.shape == (5, 4)
+        with gs.emulate(RANDOM, 126, step=step):
+            torch.func.jacrev(net)(x[0])

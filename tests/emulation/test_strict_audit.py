@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.utils.mkldnn
 from torch import nn
 from torch.nn import functional as F
 
@@ -39,6 +40,33 @@ def test_what_is_out_of_sight_is_no_proof(name):
     with gs.emulate("e4m3 : e5m10"), gs.audit() as report:
         call(X)
     assert report.emulated_share == 0.0 and dict(report.opaque) == {operator: 1}
+
+
+SPARSE = torch.eye(4).to_sparse()
+NN = torch._C._nn
+NATIVE = {
+    "quantized LSTM": lambda: quantized(nn.LSTM)(torch.randn(3, 4, 16)),
+    "quantized GRU": lambda: quantized(nn.GRU)(torch.randn(3, 4, 16)),
+    "mkldnn": lambda: torch.utils.mkldnn.to_mkldnn(nn.Sequential(nn.Linear(16, 8)).eval())(X.to_mkldnn()),
+    "smm": lambda: torch.smm(SPARSE, torch.ones(4, 4)),
+    "hspmm": lambda: torch.hspmm(SPARSE, torch.ones(4, 4)),
+    "slow_conv3d": lambda: NN.slow_conv3d(torch.ones(1, 1, 4, 4, 4), torch.ones(1, 1, 2, 2, 2), (2, 2, 2)),
+    "thnn_conv2d": lambda: NN.thnn_conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2), (2, 2)),
+    "slow_conv_transpose2d": lambda: NN.slow_conv_transpose2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2), (2, 2)),
+    "slow_conv_dilated2d": lambda: NN.slow_conv_dilated2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2), (2, 2)),
+}
+
+
+def quantized(kind):
+    return torch.ao.quantization.quantize_dynamic(nn.Sequential(kind(16, 8)), {kind}, dtype=torch.qint8)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_of_pytorch_that_multiply_are_no_proof(name):
+    with pytest.raises(NativeGemmError), gs.emulate("e4m3 : e5m10"), gs.audit(strict=True):
+        F.linear(X, X)
+        NATIVE[name]()
 
 
 @pytest.mark.parametrize("named", ["strictly.double", "strictly.d*", ["other.*", "strictly.double"]])

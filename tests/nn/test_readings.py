@@ -148,7 +148,8 @@ def test_gradients_that_vanish_in_their_last_rounding_are_seen():
 ], ids=str)  # fmt: skip
 def test_scaled_and_wide_gradients_are_not_told_of(formats):
     layer = linear(formats)
-    assert told(lambda: [backward(layer, factor) for factor in (1.0, 2.0**-30)]) == []
+    lost = [text for text in told(lambda: [backward(layer, f) for f in (1.0, 2.0**-30)]) if "became zero" in str(text)]
+    assert lost == []
     assert layer.weight.grad.ne(0).all()
 
 

@@ -50,7 +50,7 @@ struct Bins {
 
 // Carry bits are in Register::bits. `spills` counts the additions to an element's sum: indices of their draws.
 template <class T> struct BinnedTile {
-    const Tile& t;
+    const Parts<T>& parts;
     const Request& r;
     int nr, site;
     Bins& bins;
@@ -58,6 +58,7 @@ template <class T> struct BinnedTile {
 
     uint32_t draw(int i, int j) const {
         const int64_t index = spills[i * nr + j]++;
+        const Tile& t = parts.base();
         return r.add.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
     }
     void spill(double& s, const Bin& b, int e, int i, int j) const {
@@ -74,14 +75,14 @@ template <class T> struct BinnedTile {
     }
     double element(int i, int j) const {
         double s = 0;
-        for (int64_t k = 0; k < t.k; ++k) {
-            const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j], p = a * b;
+        parts.each_term([&](const Tile& t, int64_t k) {
+            const double a = left_of<T>(t, k, i), b = right_of<T>(t, k, j, nr), p = a * b;
             if (is_nan(p) || is_inf(a) || is_inf(b)) {
                 s = sum_step(p, s, r.add, draw(i, j));
-                continue;
+                return;
             }
             Exact x = exact_product(a, b);
-            if (x.mag == 0) continue;
+            if (x.mag == 0) return;
             const int length = bit_length(x.mag), e = x.exp + length - 1;
             x.mag <<= 106 - length;
             Bin& held = bins.of(e);
@@ -92,7 +93,7 @@ template <class T> struct BinnedTile {
                 spill(s, held, e, i, j);
                 held = Bin{0, 0}.plus(x.mag, x.neg);
             }
-        }
+        });
         for (int n = bins.first; n <= bins.last; ++n) {
             Bin& held = bins.at[(size_t)n];
             if (!held.empty()) spill(s, held, n + Bins::LOWEST, i, j);
@@ -103,8 +104,8 @@ template <class T> struct BinnedTile {
         return s;
     }
     void run() const {
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < t.cols; ++j) ((T*)t.c)[i * nr + j] = (T)element(i, j);
+        for (int i = 0; i < parts.base().rows; ++i)
+            for (int j = 0; j < parts.base().cols; ++j) parts.out[i * nr + j] = (T)element(i, j);
     }
 };
 
@@ -115,35 +116,14 @@ template <class T> struct BinnedRow {
     const DoubleBins range;
     double* const at;  // range.count rows of nr registers, all zero
 
-    void spill(double& s, double b, int i, int j) const {
+    __attribute__((noinline)) void spill(double& s, double b, int i, int j) const {
         const uint32_t R = tile.draw(i, j);
         s = is_nan(s) || is_inf(s) ? round_value(s, tile.r.add, R) : sum_step(b, s, tile.r.add, R);
     }
     void row(int i, double* s) const {
-        const Tile& t = tile.t;
-        const int nr = tile.nr, cols = t.cols;
-        const uint64_t carry = (uint64_t)tile.r.integer.bits << 52;
+        const int nr = tile.nr, cols = tile.parts.base().cols;
         for (int j = 0; j < cols; ++j) s[j] = 0;
-        for (int64_t k = 0; k < t.k; ++k) {
-            const double a = (double)((const T*)t.a)[k * MR + i];
-            const T* const b = (const T*)t.b + k * nr;
-            if (a == 0) continue;
-            for (int j = 0; j < cols; ++j) {
-                const double p = a * (double)b[j];
-                const uint64_t e = bits_of(p) & EXPONENT;
-                if (e == 0) continue;  // zero
-                double* const held = at + ((int)(e >> 52) - range.first) * nr + j;
-                const double next = *held + p;
-                if (__builtin_expect((bits_of(next) & ~SIGN) < e + carry, 1)) {
-                    *held = next;
-                } else if (next == -double_of(e + carry)) {
-                    *held = next;  // the one end that a register has
-                } else {
-                    spill(s[j], *held, i, j);
-                    *held = p;
-                }
-            }
-        }
+        tile.parts.each([&](const Tile& t) { add(t, i, s); });
         for (int n = 0; n < range.count; ++n)
             for (int j = 0; j < cols; ++j) {
                 double& held = at[n * nr + j];
@@ -151,11 +131,38 @@ template <class T> struct BinnedRow {
                 held = 0;
             }
     }
+    __attribute__((noinline)) void add(const Tile& t, int i, double* s) const {
+        const int64_t terms = t.k, cols = t.cols, nr = tile.nr, first = range.first;
+        double* const registers = at;
+        const uint64_t carry = (uint64_t)tile.r.integer.bits << 52;
+        const T *const rows = (const T*)t.a + i, *const columns = (const T*)t.b;
+        for (int64_t k = 0; k < terms; ++k) {
+            const double a = (double)rows[k * MR];
+            const T* const b = columns + k * nr;
+            if (a == 0) continue;
+            for (int64_t j = 0; j < cols; ++j) {
+                const double p = a * (double)b[j];
+                const uint64_t e = bits_of(p) & EXPONENT;
+                if (e == 0) continue;  // zero
+                double* const held = registers + ((int64_t)(e >> 52) - first) * nr + j;
+                const double next = *held + p;
+                if (__builtin_expect((bits_of(next) & ~SIGN) < e + carry, 1)) {
+                    *held = next;
+                } else if (next == -double_of(e + carry)) {
+                    *held = next;  // the one end that a register has
+                } else {
+                    spill(s[j], *held, i, (int)j);
+                    *held = p;
+                }
+            }
+        }
+    }
     void run() const {
         double s[64];
-        for (int i = 0; i < tile.t.rows; ++i) {
+        const Tile& base = tile.parts.base();
+        for (int i = 0; i < base.rows; ++i) {
             row(i, s);
-            for (int j = 0; j < tile.t.cols; ++j) ((T*)tile.t.c)[i * tile.nr + j] = (T)s[j];
+            for (int j = 0; j < base.cols; ++j) tile.parts.out[i * tile.nr + j] = (T)s[j];
         }
     }
 };

@@ -1,12 +1,10 @@
 // Orders of summation: runs of the sequential kernel and the places where their totals meet, on tiles.
 #pragma once
-#include <new>
 #include <string.h>
-#include <stdlib.h>
 #include <vector>
 #include "gemmsim/philox.h"
 #include "product/binned.h"
-#include "product/fields.h"
+#include "product/buffer.h"
 #include "product/watcher.h"
 #include "product/hardware_model.h"
 #include "product/lookup.h"
@@ -14,28 +12,6 @@
 #include "product/scale_groups.h"
 
 namespace gemmsim {
-
-// The k of the terms in the order in which the runs read them, where lanes are interleaved. Under a shuffle k counts
-// positions of the permutation, which the packing applies beforehand.
-inline void permute_terms(const Request& r, int level, int64_t begin, int64_t end, int64_t* kmap) {
-    if (level == r.wrapper_count || begin >= end) return;
-    const Wrapper& w = r.wrappers[level];
-    const int64_t k = end - begin;
-    if (w.order == SHUFFLED) return permute_terms(r, level + 1, begin, end, kmap);
-    if (w.order == INTERLEAVED) {
-        const std::vector<int64_t> old(kmap + begin, kmap + end);
-        const int64_t used = w.n < k ? w.n : k;
-        int64_t at = begin;
-        for (int64_t lane = 0; lane < used; ++lane) {
-            const int64_t first = at;
-            for (int64_t i = lane; i < k; i += used) kmap[at++] = old[(size_t)i];
-            permute_terms(r, level + 1, first, at, kmap);
-        }
-        return;
-    }
-    const int64_t n = w.order == SPLITK ? (k + w.n - 1) / w.n : w.n;
-    for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
-}
 
 // What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
 template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
@@ -49,17 +25,18 @@ template <class T> struct Compose {
     const Request& r;
     const Choice& choice;
     const Meeting* meetings;  // one per wrapper
-    Tile base;                // a, b at k = 0
-    int nr, carrier;
-    const int64_t* kmap;      // where lanes are interleaved, the k of each place; else null
+    const Terms<T>& terms;
+    int carrier;
     bool specials;            // an operand of the block may be NaN or infinite
     int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
     int64_t counts_row = 0;
     TileScales scales = {};
     int scale_step = SCALE_SCALAR;
-    const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of base's panels
+    const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of panels
     const Watcher<T>* events = nullptr;   // additions are watched, by it
     Beside* cut = nullptr;                // how runs are cut by their bits; null: they are not
+    const Tile& base = terms.base;
+    const int nr = terms.nr;
     mutable bool left = false;            // that is no way for these data: nothing is a result
     mutable int64_t runs = 0;
     mutable Bins bins = {};
@@ -68,39 +45,34 @@ template <class T> struct Compose {
     mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
-
-    Tile terms(int64_t begin, int64_t end, T* out) const {
-        Tile t = base;
-        t.a = (const T*)base.a + begin * MR;
-        t.b = (const T*)base.b + begin * nr;
-        t.c = out;
-        t.k = end - begin;
-        t.k0 = begin;
-        t.kmap = kmap ? kmap + begin : nullptr;
-        if (base.low_a) t.low_a = base.low_a + begin, t.low_b = base.low_b + begin;
-        ExponentFields::begin_at(&t, r.hardware, begin, nr);
-        return t;
-    }
+    void clear(T* out) const { memset(out, 0, sizeof(T) * (size_t)count()); }
 
     // The innermost accumulator over terms [begin, end), from +0.
     void leaf(int64_t begin, int64_t end, T* out) const {
-        memset(out, 0, sizeof(T) * (size_t)count());
-        const Tile t = terms(begin, end, out);
-        if (events) events->run(t);
-        else if (codes) sum_terms(t, *codes, begin);
-        else if (cut) left = left || !isa.beside(t, *cut);
-        else if (r.method == HARDWARE) instructions(t);
-        else if (r.method == INTEGER || r.method == FIXED) integers(t);
-        else if (r.method == LONG && choice.kind == NONE) exact_run(t);
-        else if (r.method == LONG && choice.kind == LANES) sliced_run(t);
-        else if (r.method == LONG) exact_tile<T>(t, r, nr, runs++, leaf_site());
-        else if (r.method == BINNED) binned(t);
-        else if (choice.kind == SCALAR) scalar_run<T>(t, r, nr);
-        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(t);
-        else if (r.method) compensated(t);
-        else if (choice.kind == LANES) isa.grids(t, r.fused);
-        else isa.tile[choice.carrier][choice.step][choice.kind](t);
-        fill_up<T>(r, t.k, out, count());
+        clear(out);
+        const Parts<T> parts = {terms, begin, end, out};
+        if (events) events->run(parts);
+        else if (codes) parts.each([&](const Tile& t) { sum_terms(t, *codes, t.k0); });
+        else if (cut) cut_run(parts);
+        else if (r.method == HARDWARE) instructions(parts);
+        else if (r.method == INTEGER || r.method == FIXED) integers(parts);
+        else if (r.method == LONG && choice.kind == NONE) exact_run(parts);
+        else if (r.method == LONG && choice.kind == LANES) sliced_run(parts);
+        else if (r.method == LONG) exact_tile<T>(parts, r, nr, runs++, leaf_site());
+        else if (r.method == BINNED) binned(parts);
+        else if (choice.kind == SCALAR) scalar_run<T>(parts, r, nr);
+        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(parts);
+        else if (r.method) compensated(parts);
+        else if (choice.kind == LANES) parts.each([&](const Tile& t) { isa.grids(t, r.fused); });
+        else in_tiles(parts, choice.carrier, choice.step, choice.kind);
+        fill_up<T>(r, end - begin, out, count());
+    }
+    void cut_run(const Parts<T>& parts) const {
+        ThreadOfCall::look(parts.count());
+        left = left || !isa.beside(terms.tile(parts.begin, parts.end, parts.out), *cut);
+    }
+    void in_tiles(const Parts<T>& parts, int lanes, int step, int kind) const {
+        parts.each([&](const Tile& t) { isa.tile[lanes][step][kind](t); });
     }
 
     // The register of a table's terms from `begin` on, all rows of the tile at once.
@@ -119,25 +91,33 @@ template <class T> struct Compose {
     }
 
     // Not where its buffers would be on the stack of all others.
-    __attribute__((noinline)) void sliced_run(const Tile& t) const { SlicedTile<T>(isa, t, r, choice.slices, nr).run(runs++, leaf_site()); }
-
-    void one_run(const Tile& t) const {
-        if (isa.runs(carrier, t, Lengths{}, choice.runs)) return;
-        memset(t.c, 0, sizeof(T) * (size_t)count());
-        isa.tile[choice.carrier][choice.step][choice.kind](t);
+    __attribute__((noinline)) void sliced_run(const Parts<T>& parts) const {
+        SlicedTile<T>(isa, parts, r, choice.slices, nr).run(runs++, leaf_site());
     }
 
-    void compensated(const Tile& t) const {
-        const bool odd = r.arithmetic != FP32;
-        if (!isa.compensated(choice.carrier, r.method, choice.kind, odd)(t, choice.wager, !r.fused))
-            isa.compensated(choice.carrier, r.method, choice.careful, odd)(t, choice.wager, !r.fused);
+    void one_run(const Parts<T>& parts) const {
+        if (parts.while_true([&](const Tile& t) { return isa.runs(carrier, t, Lengths{}, choice.runs); })) return;
+        clear(parts.out);
+        in_tiles(parts, choice.carrier, choice.step, choice.kind);
+    }
+
+    void compensated(const Parts<T>& parts) const {
+        alignas(64) T rest[MR * 64];
+        const auto all_by = [&](int kind) {
+            const CompensatedFn kernel = isa.compensated(choice.carrier, r.method, kind, r.arithmetic != FP32);
+            return parts.while_true([&](Tile t) {
+                t.rest = rest;
+                return kernel(t, choice.wager, !r.fused);
+            });
+        };
+        if (!all_by(choice.kind)) all_by(choice.careful);
     }
 
     // exact_tile() where double holds every sum.
-    void exact_run(const Tile& t) const {
-        isa.tile[1][FMA_NEAR][NONE](t);
+    void exact_run(const Parts<T>& parts) const {
+        in_tiles(parts, 1, FMA_NEAR, NONE);
         const int64_t index = runs++;
-        T* const c = (T*)t.c;
+        T* const c = parts.out;
         if (r.add.mode < SR) {
             if (!is_native(r.add, 1)) isa.round(1, c, count(), r.add, 0, 0, 0);
             return;
@@ -150,81 +130,96 @@ template <class T> struct Compose {
             c);
     }
 
-    void integers(const Tile& t) const {
-        if (choice.kind == NONE) return isa.tile[choice.carrier][FMA_NEAR][NONE](t);
+    void integers(const Parts<T>& parts) const {
+        if (choice.kind == NONE) return in_tiles(parts, choice.carrier, FMA_NEAR, NONE);
         const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
-        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(t, r, nr, counts, counts_row);
+        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(parts, r, nr, counts, counts_row);
         alignas(64) double sums[MR * 64];
-        Tile into = t;
-        into.c = sums;
-        isa.integers(carrier, choice.carrier, into, nr, choice.integers);
+        memset(sums, 0, sizeof(double) * (size_t)count());
+        parts.each([&](Tile t) {
+            t.c = sums;
+            isa.integers(carrier, choice.carrier, t, nr, choice.integers);
+        });
         const double back = r.method == FIXED ? ldexp(1.0, -r.integer.frac) : 1.0;
         const bool fold = !choice.integers.clamp && !inside;
         for (int64_t i = 0; i < base.rows * nr; ++i) {
             const double s = choice.carrier == 1 ? sums[i] : (double)((const float*)sums)[i];
-            ((T*)t.c)[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
+            parts.out[i] = (T)((fold ? (double)folded((int64_t)s, r.integer) : s) * back);
         }
     }
 
     int leaf_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
 
-    void binned(const Tile& t) const {
+    void binned(const Parts<T>& parts) const {
         if (spills.empty()) {
             if (choice.kind != LANES) bins.at.assign(Bins::COUNT, Bin{0, 0});
             spills.assign((size_t)count(), 0);
         }
-        const BinnedTile<T> tile = {t, r, nr, leaf_site(), bins, spills.data()};
+        const BinnedTile<T> tile = {parts, r, nr, leaf_site(), bins, spills.data()};
         if (choice.kind != LANES) return tile.run();
         if (registers.empty()) registers.assign((size_t)(choice.bins.count * nr), 0.0);
         BinnedRow<T>{tile, choice.bins, registers.data()}.run();
     }
 
-    void scaled_instructions(const Tile& t) const {
-        bool row[MR], column[64];
-        const bool lanes = in_instruction_kernel(t, row, column);
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < t.cols; ++j) {
-                if (lanes && !row[i] && !column[j]) continue;
+    void scaled_instructions(const Parts<T>& parts) const {
+        NotFinite<T> meets = {};
+        const bool lanes = in_instruction_kernel(parts, meets);
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) {
+                if (lanes && !meets.row[i] && !meets.column[j]) continue;
                 ScaledDot dot = {{r.hardware}, scales, i, j};
-                for (int64_t k = 0; k < t.k; k += r.hardware.products)
-                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, k,
-                             (int)(t.k - k < r.hardware.products ? t.k - k : r.hardware.products));
-                ((T*)t.c)[i * nr + j] = (T)dot.dot.c;
+                each_step(parts, [&](const Tile& t, int64_t k, int n) {
+                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, t.k0 + k, n);
+                });
+                parts.out[i * nr + j] = (T)dot.dot.c;
             }
     }
 
     // scaled_instructions() in vectors, of what is finite; the rest of rows and columns is marked.
-    bool in_instruction_kernel(const Tile& t, bool* row, bool* column) const {
+    bool in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& meets) const {
         const HardwareModel& m = r.hardware;
         if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
-        TileGroups groups(scales, m, t, nr);
-        for (int i = 0; i < t.rows; ++i) row[i] = groups.nan_row[i] || (specials && !finite((const T*)t.a + i, MR, t.k));
-        for (int j = 0; j < t.cols; ++j) column[j] = groups.nan_col[j] || (specials && !finite((const T*)t.b + j, nr, t.k));
-        scale_kernels(isa).instructions(t, m, groups.all());
+        parts.each([&](const Tile& t) {
+            TileGroups groups(scales, m, t, nr);
+            for (int i = 0; i < t.rows; ++i) meets.row[i] = meets.row[i] || groups.nan_row[i];
+            for (int j = 0; j < t.cols; ++j) meets.column[j] = meets.column[j] || groups.nan_col[j];
+            if (specials) meets.look(t, nr);
+            scale_kernels(isa).instructions(t, m, groups.all());
+        });
         return true;
     }
 
+    // step(tile, k, n): each step of the instruction, of n terms from the tile's k on.
+    template <class F> void each_step(const Parts<T>& parts, const F& step) const {
+        const int64_t size = r.hardware.products;
+        parts.each([&](const Tile& t) {
+            for (int64_t k = 0; k < t.k; k += size) step(t, k, (int)(t.k - k < size ? t.k - k : size));
+        });
+    }
+
     // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
-    void instructions(const Tile& t) const {
-        if (scales.all && !r.wrapper_count) return scaled_instructions(t);
+    void instructions(const Parts<T>& parts) const {
+        if (scales.all && !r.wrapper_count) return scaled_instructions(parts);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
-        HardwareModel m = r.hardware;
-        if (lanes && sizeof(T) == 4) isa.hardware(t, m, choice.kept, choice.carrier == 1);
-        else if (lanes) in_float_tiles(t, m);
+        NotFinite<T> meets = {};
+        if (lanes)
+            parts.each([&](const Tile& t) {
+                if (specials && !any) meets.look(t, nr);
+                if (sizeof(T) == 4) isa.hardware(t, r.hardware, choice.kept, choice.carrier == 1);
+                else in_float_tiles(t, r.hardware);
+            });
         if (lanes && (any || !specials)) return;
+        HardwareModel m = r.hardware;
         m.kept = choice.kept;
-        const T *a = (const T*)t.a, *b = (const T*)t.b;
-        bool row[MR], column[64];
-        for (int i = 0; i < t.rows; ++i) row[i] = !lanes || !finite(a + i, MR, t.k);
-        for (int j = 0; j < t.cols; ++j) column[j] = !lanes || !finite(b + j, nr, t.k);
         const Cast to = conversion(m, r.add);
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < t.cols; ++j) {
-                if (!row[i] && !column[j]) continue;
+        for (int i = 0; i < base.rows; ++i)
+            for (int j = 0; j < base.cols; ++j) {
+                if (lanes && !meets.row[i] && !meets.column[j]) continue;
                 HardwareDot dot = {m, 0, &to};
-                for (int64_t k = 0; k < t.k; k += m.products)
-                    dot.step(a + k * MR + i, MR, b + k * nr + j, nr, (int)(t.k - k < m.products ? t.k - k : m.products));
-                ((T*)t.c)[i * nr + j] = (T)dot.c;
+                each_step(parts, [&](const Tile& t, int64_t k, int n) {
+                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, n);
+                });
+                parts.out[i * nr + j] = (T)dot.c;
             }
     }
     // Tiles are double where totals are: operands and registers of instructions are float numbers all the same.
@@ -232,6 +227,8 @@ template <class T> struct Compose {
         const int wide = isa.nr[0];
         std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
         alignas(64) float c[MR * 64] = {};
+        for (int i = 0; i < t.rows; ++i)
+            for (int j = 0; j < nr; ++j) c[i * wide + j] = (float)((const T*)t.c)[i * nr + j];
         for (int64_t i = 0; i < t.k * MR; ++i) a[(size_t)i] = (float)((const T*)t.a)[i];
         for (int64_t k = 0; k < t.k; ++k)
             for (int j = 0; j < nr; ++j) b[(size_t)(k * wide + j)] = (float)((const T*)t.b)[k * nr + j];
@@ -242,11 +239,6 @@ template <class T> struct Compose {
         isa.hardware(f, m, choice.kept, choice.carrier == 1);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
-    }
-    static bool finite(const T* x, int64_t stride, int64_t n) {
-        T zero = 0;
-        for (int64_t k = 0; k < n; ++k) zero += x[k * stride] * 0;
-        return zero == 0;
     }
 
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing
@@ -273,31 +265,65 @@ template <class T> struct Compose {
         if (level == r.wrapper_count || begin >= end) return leaf(begin, end, out);
         const Wrapper& w = r.wrappers[level];
         if (!events && level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
-            in_one_kernel(w, begin, end, out))
+            in_one_kernel(level, begin, end, out))
             return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
         const bool innermost = w.order == PAIRWISE && level == r.wrapper_count - 1;
-        if (innermost && events && events->has_pairs(w.n)) return events->pairs(terms(begin, end, out), w.n, level);
-        if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out);
+        if (innermost && events && terms.at_once(begin, end) && events->has_pairs(w.n))
+            return events->pairs(terms.tile(begin, end, out), w.n, level);
+        const auto deeper = [&](int64_t first, int64_t last, T* total) { run(level + 1, first, last, total); };
+        if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out, deeper);
         lanes(level, begin, end, w, out);
     }
 
-    bool in_one_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
+    // False: the kernel's wager is lost, or there is none for so many terms.
+    bool in_one_kernel(int level, int64_t begin, int64_t end, T* out) const {
+        const Wrapper& w = r.wrappers[level];
+        const bool lanes = w.order == INTERLEAVED, few = terms.at_once(begin, end) && end - begin <= terms.most();
+        if (!few && !lanes && choice.runs.shape == RunsPlan::SEQUENCE) return in_kernels(w, begin, end, out);
+        if (!few && !lanes && w.n <= terms.most() / 2) return in_trees(level, begin, end, out);
+        RunsPlan plan = choice.runs;
+        return terms.at_once(begin, end) && runs_kernel(w, begin, end, out, plan);
+    }
+    // A lost wager is done again with clamps, and so is what follows by this plan.
+    bool runs_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out, RunsPlan& plan) const {
         const int64_t k = end - begin;
-        Lengths lengths = {k, w.order == INTERLEAVED ? (w.n < k ? w.n : k) : (k + w.n - 1) / w.n, w.n, w.order == INTERLEAVED};
+        const bool lanes = w.order == INTERLEAVED;
+        const Lengths lengths = {k, lanes ? (w.n < k ? w.n : k) : (k + w.n - 1) / w.n, w.n, lanes};
         if (lengths.count >= (int64_t)1 << 40) return false;
-        Tile t = base;
-        t.a = (const T*)base.a + begin * MR;
-        t.b = (const T*)base.b + begin * nr;
-        t.c = out;
-        t.k = k;
-        if (isa.runs(carrier, t, lengths, choice.runs)) return true;
-        RunsPlan clamped = choice.runs;
-        clamped.kind = SPECIAL;
-        return choice.runs.clamps && isa.runs(carrier, t, lengths, clamped);
+        ThreadOfCall::look(k);
+        const Tile t = terms.tile(begin, end, out);
+        alignas(64) T before[MR * 64];
+        const bool again = plan.clamps && plan.goes_on;
+        if (again) memcpy(before, out, sizeof(T) * (size_t)count());
+        if (isa.runs(carrier, t, lengths, plan)) return true;
+        if (again) memcpy(out, before, sizeof(T) * (size_t)count());
+        plan.kind = SPECIAL;
+        return plan.clamps && isa.runs(carrier, t, lengths, plan);
+    }
+    // Some runs after the others: totals meet in sequence.
+    bool in_kernels(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
+        const int64_t size = terms.most() / w.n * w.n;
+        RunsPlan plan = choice.runs;
+        for (int64_t k = begin; size && k < end; k += size) {
+            if (!runs_kernel(w, k, end - k > size ? k + size : end, out, plan)) return false;
+            plan.goes_on = true;
+        }
+        return size != 0;
+    }
+    // Whole subtrees of the tree of pairs, whose totals then meet one by one.
+    bool in_trees(int level, int64_t begin, int64_t end, T* out) const {
+        const Wrapper& w = r.wrappers[level];
+        RunsPlan plan = choice.runs;
+        int64_t size = w.n;
+        while (2 * size <= terms.most()) size *= 2;
+        bool won = true;
+        pairs_of(level, begin, end, size, 0, out,
+                 [&](int64_t first, int64_t last, T* total) { won = won && runs_kernel(w, first, last, total, plan); });
+        return won;
     }
 
     // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).
@@ -320,8 +346,8 @@ template <class T> struct Compose {
         alignas(64) T total[MR * 64];
         double xa[MR] = {}, xb[64] = {};
         const ScaleKernels& kernels = scale_kernels(isa);
+        clear(out);
         if (in_groups_kernel(begin, end, n, out, kernels)) return;
-        memset(out, 0, sizeof(T) * (size_t)count());
         for (int64_t k = begin; k < end; k += n) {
             run(level + 1, k, k + n < end ? k + n : end, total);
             for (int i = 0; i < base.rows; ++i) xa[i] = scales.left(i, k);
@@ -350,15 +376,20 @@ template <class T> struct Compose {
             block = rest;
             rest = left;
         }
-        const int64_t blocks = (end + block - 1) / block;
-        std::vector<float> xa((size_t)(blocks * MR)), xb((size_t)(blocks * nr));
-        for (int64_t g = 0; g < blocks; ++g) {
-            for (int i = 0; i < base.rows; ++i) xa[(size_t)(g * MR + i)] = (float)scales.left(i, g * block);
-            for (int j = 0; j < base.cols; ++j) xb[(size_t)(g * nr + j)] = (float)scales.right(j, g * block);
+        const int64_t most = terms.most() / block, size = most ? most * block : block;
+        if (terms.window && !most) return false;
+        std::vector<float> xa, xb;
+        for (int64_t k = 0; k < end; k += size) {
+            const int64_t last = end - k < size ? end : k + size, blocks = (last - k + block - 1) / block;
+            xa.assign((size_t)(blocks * MR), 0.0f);
+            xb.assign((size_t)(blocks * nr), 0.0f);
+            for (int64_t g = 0; g < blocks; ++g) {
+                for (int i = 0; i < base.rows; ++i) xa[(size_t)(g * MR + i)] = (float)scales.left(i, k + g * block);
+                for (int j = 0; j < base.cols; ++j) xb[(size_t)(g * nr + j)] = (float)scales.right(j, k + g * block);
+            }
+            ThreadOfCall::look(last - k);
+            kernels.groups(terms.tile(k, last, out), n, block, xa.data(), xb.data());
         }
-        Tile t = base;
-        t.c = out;
-        kernels.groups(t, n, block, xa.data(), xb.data());
         return true;
     }
 
@@ -387,7 +418,8 @@ template <class T> struct Compose {
     static int64_t leaves_of(int64_t begin, int64_t end, int64_t n, int64_t lanes) { return lanes ? lanes : (end - begin + n - 1) / n; }
 
     // Adjacent pairs of runs of n terms, then of their totals; an odd last one passes up unchanged. `sizes` as in lanes().
-    void pairs_of(int level, int64_t begin, int64_t end, int64_t n, int64_t lanes_total, T* out) const {
+    // total(first, last, tile): a run's.
+    template <class F> void pairs_of(int level, int64_t begin, int64_t end, int64_t n, int64_t lanes_total, T* out, const F& total) const {
         struct Entry {
             int height;
             int64_t first;  // leaf
@@ -403,8 +435,8 @@ template <class T> struct Compose {
         const int64_t leaves = leaves_of(begin, end, n, lanes_total);
         int heights = 2;
         while ((1ll << heights) < leaves + 1) ++heights;
-        T* const store = (T*)aligned_alloc(64, sizeof(T) * (size_t)(count() * (heights + 2)));
-        if (!store) throw std::bad_alloc();
+        const Buffer memory(sizeof(T) * (size_t)(count() * (heights + 2)));
+        T* const store = (T*)memory.p;
         Entry stack[66];
         int used = 0;
         int64_t at = begin;
@@ -416,7 +448,7 @@ template <class T> struct Compose {
         for (int64_t i = 0; i < leaves; ++i) {
             const int64_t size = lanes_total ? lane_size(begin, end, lanes_total, i) : (n < end - at ? n : end - at);
             T* tile = store + used * count();
-            run(level + 1, at, at + size, tile);
+            total(at, at + size, tile);
             at += size;
             stack[used++] = Entry{0, i, tile};
             while (used > 1 && stack[used - 2].height == stack[used - 1].height) join();
@@ -424,7 +456,6 @@ template <class T> struct Compose {
         while (used > 1) join();
         sums[level] = base + leaves - 1;
         memcpy(out, stack[0].tile, sizeof(T) * (size_t)count());
-        free(store);
     }
 
     static int64_t lane_size(int64_t begin, int64_t end, int64_t lanes, int64_t lane) {
@@ -435,7 +466,9 @@ template <class T> struct Compose {
     // The operands were packed lane after lane (k_order below), so that a lane is a run.
     void lanes(int level, int64_t begin, int64_t end, const Wrapper& w, T* out) const {
         const int64_t used = w.n < end - begin ? w.n : end - begin;
-        if (w.pairs) return pairs_of(level, begin, end, 0, used, out);
+        if (w.pairs)
+            return pairs_of(level, begin, end, 0, used, out,
+                            [&](int64_t first, int64_t last, T* total) { run(level + 1, first, last, total); });
         alignas(64) T total[MR * 64];
         memset(out, 0, sizeof(T) * (size_t)count());
         int64_t at = begin;

@@ -1,5 +1,5 @@
 // Matrix products over whole tensors. No special instructions here.
-#include "product/product.h"
+#include "product/streamed.h"
 
 namespace gemmsim {
 
@@ -18,6 +18,11 @@ static Request request_of(const GemmArgs& g, const Member& member) {
     return r;
 }
 
+template <class T> static void run(const Product<T>& product, Report* report) {
+    if (product.streamed) StreamedProduct<T>{product}.run(report);
+    else product.run(report);
+}
+
 static Report run_palette(const Isa& isa, const GemmArgs& g) {
     Request requests[MAX_MEMBERS];
     for (int m = 0; m < g.member_count; ++m) requests[m] = request_of(g, g.members[m]);
@@ -26,16 +31,16 @@ static Report run_palette(const Isa& isa, const GemmArgs& g) {
     Report report = {};
     report.proofs = ~0;
     if (g.m == 0 || g.n == 0) return report;
-    if (!narrow.requests.empty()) Product<float>(isa, g, narrow.requests[0], 0, &narrow).run(&report);
-    if (!wide.requests.empty()) Product<double>(isa, g, wide.requests[0], 1, &wide).run(&report);
+    if (!narrow.requests.empty()) run(Product<float>(isa, g, narrow.requests[0], 0, &narrow), &report);
+    if (!wide.requests.empty()) run(Product<double>(isa, g, wide.requests[0], 1, &wide), &report);
     return report;
 }
 
 template <class T> static void run_product(const Isa& isa, const GemmArgs& g, const Request& r, int carrier, const Gather* gather,
                                            const Lookup* lookup, const EventArgs* events, Report* report) {
-    if (!lookup) return Product<T>(isa, g, r, carrier, nullptr, gather, nullptr, events).run(report);
+    if (!lookup) return run(Product<T>(isa, g, r, carrier, nullptr, gather, nullptr, events), report);
     const Table<T> table(isa, *lookup);
-    Product<T>(isa, g, r, carrier, nullptr, nullptr, &table).run(report);
+    run(Product<T>(isa, g, r, carrier, nullptr, nullptr, &table), report);
 }
 
 Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const Lookup* lookup, const EventArgs* events) {

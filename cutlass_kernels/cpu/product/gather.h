@@ -33,7 +33,7 @@ inline void gather_bits(const Matrix& m, const int64_t* rows, int64_t count, con
 
 // MR rows from row0 -> K x MR, as pack_a; the operand's values are those of its format already.
 template <class T> inline void pack_gathered(const Isa& isa, int carrier, const Matrix& m, const Gather& g, int64_t row0, Positions at,
-                                             T* dst, Stats* stats) {
+                                             T* dst, PanelStats& facts) {
     constexpr int64_t CHUNK = 256;
     alignas(64) uint64_t raw[CHUNK * MR];
     alignas(64) T panel[CHUNK * MR];
@@ -41,16 +41,14 @@ template <class T> inline void pack_gathered(const Isa& isa, int carrier, const 
     int64_t rows[MR];
     for (int64_t i = 0; i < count; ++i) rows[i] = (row0 + i) / g.inner * g.a_outer + g.rows[(row0 + i) % g.inner];
     const bool as_is = sizeof(T) == (size_t)dtype_size(m.dtype);  // the carrier's own dtype
-    double sums[MR] = {0};
     for (int64_t k = 0; k < m.cols; k += CHUNK) {
         const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK;
         T* const to = at ? panel : dst + k * MR;
         gather_bits(m, rows, count, g.cols + k, c, as_is ? (void*)to : (void*)raw);
         if (!as_is) isa.load(carrier, raw, m.dtype, 1, c * MR, to);
         for (int64_t q = 0; at && q < c; ++q) memcpy(dst + at[k + q] * MR, panel + q * MR, MR * sizeof(T));
-        if (stats) panel_stats(isa, carrier, to, c, sums, stats);
+        facts.look(isa, carrier, to, c);
     }
-    if (stats) largest_sum(sums, stats);
 }
 
 }  // namespace gemmsim

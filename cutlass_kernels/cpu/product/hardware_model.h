@@ -164,4 +164,19 @@ struct HardwareDot {
     }
 };
 
+// Rows and columns of a tile that have met what is not finite.
+template <class T> struct NotFinite {
+    bool row[MR], column[64];
+
+    void look(const Tile& t, int nr) {
+        for (int i = 0; i < t.rows; ++i) row[i] = row[i] || !finite((const T*)t.a + i, MR, t.k);
+        for (int j = 0; j < t.cols; ++j) column[j] = column[j] || !finite((const T*)t.b + j, nr, t.k);
+    }
+    static bool finite(const T* x, int64_t stride, int64_t n) {
+        T zero = 0;
+        for (int64_t k = 0; k < n; ++k) zero += x[k * stride] * 0;
+        return zero == 0;
+    }
+};
+
 }  // namespace gemmsim

@@ -67,15 +67,27 @@ inline void largest_sum(const double* sums, Stats* stats) {
         if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
 }
 
+// Facts about a panel whose terms come one after the other.
+struct PanelStats {
+    Stats* stats;  // null: nobody asks
+    double sums[MR] = {0};
+    explicit PanelStats(Stats* s) : stats(s) {}
+    template <class T> void look(const Isa& isa, int carrier, const T* panel, int64_t c) {
+        if (stats) panel_stats(isa, carrier, panel, c, sums, stats);
+    }
+    void end() const {
+        if (stats) largest_sum(sums, stats);
+    }
+};
+
 // As pack_a, of a matrix whose columns are contiguous: these are the panel's rows already.
 template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at,
-                                              T* dst, Stats* stats) {
+                                              T* dst, PanelStats& facts) {
     constexpr int64_t CHUNK = 256;
     alignas(64) uint64_t raw[CHUNK * MR];
     alignas(64) T panel[CHUNK * MR];
     const int64_t size = dtype_size(m.dtype), count = m.rows - row0 < MR ? m.rows - row0 : MR;
     const bool same = m.dtype == (sizeof(T) == 4 ? F32 : F64);
-    double sums[MR] = {0};
     if (count < MR) memset(raw, 0, sizeof raw);
     for (int64_t k = 0; k < m.cols; k += CHUNK) {
         const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK;
@@ -89,21 +101,20 @@ template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const
         if (copied != (char*)to) isa.load(carrier, raw, m.dtype, 1, c * MR, to);
         if (cast.flags & PRESENT) isa.round(carrier, to, c * MR, cast, 0, 0, 0);
         for (int64_t q = 0; at && q < c; ++q) memcpy(dst + at[k + q] * MR, panel + q * MR, MR * sizeof(T));
-        if (stats) panel_stats(isa, carrier, to, c, sums, stats);
+        facts.look(isa, carrier, to, c);
     }
-    if (stats) largest_sum(sums, stats);
 }
 
-// MR rows from row0 -> K x MR; missing rows are zero.
+// MR rows from row0 -> K x MR; missing rows are zero. `facts` are not ended: other terms of these rows may follow.
 template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at, T* dst,
-                                      Stats* stats) {
+                                      PanelStats& facts) {
     constexpr int64_t CHUNK = 256, PITCH = CHUNK + SKEW;
     if (m.row_stride == 1 && m.col_stride != 1 && !rounds_narrower(carrier, m, cast))
-        return pack_a_columns(isa, carrier, m, row0, cast, at, dst, stats);
+        return pack_a_columns(isa, carrier, m, row0, cast, at, dst, facts);
+    Stats* const stats = facts.stats;
     T rows[MR * PITCH];
     const int64_t count = m.rows - row0 < MR ? m.rows - row0 : MR;
     const bool in_place = as_they_are<T>(m, cast) && m.col_stride == 1;
-    double sums[MR] = {0};
     if (count < MR) memset(dst, 0, (size_t)(m.cols * MR) * sizeof(T));
     for (int64_t k = 0; k < m.cols; k += CHUNK) {
         const int64_t c = m.cols - k < CHUNK ? m.cols - k : CHUNK, from = row0 * m.row_stride + k * m.col_stride;
@@ -115,13 +126,12 @@ template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix&
             Stats part = *stats;
             part.row_sum = 0;
             isa.stats(carrier, lines + i * pitch, c, &part);
-            sums[i] += part.row_sum;
+            facts.sums[i] += part.row_sum;
             part.row_sum = stats->row_sum;
             *stats = part;
         }
         lines_to_panel(lines, pitch, count, k, c, at, dst, MR);
     }
-    if (stats) largest_sum(sums, stats);
 }
 
 // Columns are contiguous in memory: read along k, then transpose.
@@ -150,7 +160,7 @@ template <class T> inline void copy_row(T* to, const float* from, int64_t n) {
 template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
                                       Positions where, T* dst, Stats* stats) {
     const int64_t size = m.rows * nr;
-    const bool columns = m.row_stride == 1 && m.col_stride != 1;
+    const bool columns = m.row_stride == 1 && (m.col_stride != 1 || m.cols == 1);
     const bool late = (cast.flags & PRESENT) && m.dtype != F64 && !columns;  // round whole panels in one call
     const bool copy = m.dtype == F32 && carrier == 0 && m.col_stride == 1;
     const Cast none = {};

@@ -8,14 +8,12 @@
 #include <omp.h>
 #endif
 #include "api.h"
-#include "product/addend.h"
 #include "product/buffer.h"
 #include "float_state.h"
 #include "product/fields.h"
-#include "product/gather.h"
-#include "product/lookup.h"
 #include "product/lowest.h"
-#include "tiles/palette.h"
+#include "product/operands.h"
+#include "product/window.h"
 
 namespace gemmsim {
 
@@ -39,16 +37,14 @@ inline void prefetch_to_write(const char* p) {
 #endif
 }
 
-template <class T> struct Product {
+template <class T> struct Product : Operands {
     const Isa& isa;
-    const GemmArgs& g;
-    const Request& r;
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
+    const bool streamed;  // tiles' panels hold some of the terms at a time (product/streamed.h)
     const TermOrder order;
     const Members* const members;  // of a palette, of which `r` is any; else null
-    const Gather* const gather;    // tables of A; null: it is a matrix
     const Table<T>* const table;   // of products, where operands are codes; else null
     const EventArgs* const events;  // additions are watched; else null
     const bool planned;  // the choice of kernel depends on the data
@@ -58,15 +54,27 @@ template <class T> struct Product {
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
             const Table<T>* products = nullptr, const EventArgs* watched = nullptr)
-        : isa(i), g(args), r(req), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]), panels((args.n + nr - 1) / nr),
-          blocks((args.m + MR - 1) / MR), order(palette ? TermOrder() : TermOrder(req, args.k)), members(palette), gather(tables),
-          table(products), events(watched), planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
+        : Operands{args, req, tables, products != nullptr}, isa(i), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]),
+          panels((args.n + nr - 1) / nr), blocks((args.m + MR - 1) / MR), streamed(streams(products)),
+          order(palette ? TermOrder() : TermOrder(req, args.k, !streamed)), members(palette), table(products), events(watched),
+          planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
           fields(isa, req, args.m, carrier == 0 && !palette && !products) {
         // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
+    }
+
+    // Whether panels of all terms would be large, and much larger than the operands: where tiles have few of their rows and columns in use.
+    bool streams(const void* codes) const {
+#ifdef GEMMSIM_STREAMS
+        return GEMMSIM_STREAMS;
+#endif
+        constexpr double LARGE = 8 << 20;
+        const double of_a = codes ? sizeof(Code) : dtype_size(g.a_dtype), of_b = codes ? sizeof(Code) : dtype_size(g.b_dtype);
+        const double packed = (double)(MR + panels * nr) * (double)sizeof(T), operands = (double)g.m * of_a + (double)g.n * of_b;
+        return packed * (double)g.k >= LARGE && packed > 2 * operands;
     }
 
     // Register and totals are the carrier's own: there is one kernel, whatever the data.
@@ -77,57 +85,6 @@ template <class T> struct Product {
     }
 
     Positions at() const { return order.at(); }
-
-    static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
-        int64_t at = 0;
-        for (int d = dims - 1; d >= 0; --d) {
-            at += strides[d] * (batch % sizes[d]);
-            batch /= sizes[d];
-        }
-        return at;
-    }
-    Matrix operand_a(int64_t batch) const {
-        return Matrix{(const char*)g.a + offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.a_dtype),
-                      g.a_dtype,
-                      g.m,
-                      g.k,
-                      g.a_row,
-                      g.a_col};
-    }
-    Matrix operand_b(int64_t batch) const {
-        if (table)
-            return Matrix{(const char*)((const Code*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch)),
-                          g.b_dtype,
-                          g.k,
-                          g.n,
-                          g.b_row,
-                          g.b_col};
-        return Matrix{(const char*)g.b + offset(g.batch + 2 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.b_dtype),
-                      g.b_dtype,
-                      g.k,
-                      g.n,
-                      g.b_row,
-                      g.b_col};
-    }
-
-    Addend addend_of(int64_t batch) const {
-        if (!r.init) return Addend{};
-        const Extras& x = *g.extras;
-        return Addend{(const char*)x.addend + offset(x.batch, g.batch, g.batch_dims, batch) * dtype_size(x.addend_dtype), x.addend_dtype,
-                      x.addend_row, x.addend_col};
-    }
-
-    TileScales scales_of(int64_t batch, int64_t row, int64_t col) const {
-        const Scales* const x = g.extras ? g.extras->scales : nullptr;
-        if (!x) return TileScales();
-        const double* const a = x->a + offset(x->batch, g.batch, g.batch_dims, batch) + row * x->a_row;
-        return TileScales{x, a, x->b + offset(x->batch + g.batch_dims, g.batch, g.batch_dims, batch) + col * x->b_col};
-    }
-    int64_t result_row(int64_t m) const { return gather ? m / gather->inner * gather->c_outer + m % gather->inner * g.c_row : m * g.c_row; }
-
-    char* result_of(int64_t batch) const {  // null: only counts are asked for
-        return !g.c ? nullptr : (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
-    }
 
     // Into the batch's result; `places` of a palette's elements: those computed elsewhere are left alone; null: all.
     void save_tile(T* c, char* base, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places, int64_t pitch = 0) const {
@@ -160,9 +117,12 @@ template <class T> struct Product {
         Stats sa = EMPTY_STATS;
         for (int64_t q = 0; q < count; ++q) {
             T* const panel = packed_a + q * g.k * MR;
-            if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, planned ? &sa : nullptr);
-            else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, planned ? &sa : nullptr);
+            PanelStats facts(planned ? &sa : nullptr);
+            if (gather) pack_gathered(isa, carrier, a, *gather, (first + q) * MR, at(), panel, facts);
+            else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, facts);
+            facts.end();
             if (fields.kept) fields.of_panel_a(panel, fields_of_a(packed_a, q));
+            ThreadOfCall::look(g.k / 8);  // it is soon packed
         }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
@@ -253,6 +213,7 @@ template <class T> struct Product {
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
                 if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
+                ThreadOfCall::look(g.k * tiles * panels_here);
                 if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
                 if (!runner.run_beside(t, tiles, panels_here)) {
                     beside_pays = false;
@@ -320,6 +281,7 @@ template <class T> struct Product {
         }
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t i = row0; i < row1; ++i) {
+                ThreadOfCall::look(g.k / MR);
                 const Code* const x = codes.data() + (i - row0) * g.k;
                 if (plain && !overflows) {
                     table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
@@ -344,8 +306,7 @@ template <class T> struct Product {
     void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa,
                        const Stats& sb, const T* packed_a, Report* report) const {
         PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
-        const Extras& x = *g.extras;
-        const Select select = {x.select + offset(x.batch + g.batch_dims, g.batch, g.batch_dims, batch), x.select_row, x.select_col};
+        const Select select = select_of(batch);
         alignas(64) T c[MR * 64];
         uint8_t places[MR * 64];
         char* const result = result_of(batch);
@@ -375,6 +336,7 @@ template <class T> struct Product {
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
         if (table) return pack_codes((const Code*)b.data, first, count, (Code*)packed_b, stats);
         for (int64_t p = first; p < first + count; p += GROUP) {
+            ThreadOfCall::look(g.k);
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));
@@ -409,6 +371,7 @@ template <class T> struct Product {
         block(batch, first, count, panels * ct / s.col_tasks, panels * (ct + 1) / s.col_tasks, packed_b, sb, packed_a, report);
     }
 
+    // `pack`: as the first of several that have one operand B.
     void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         if (pack) {
@@ -420,72 +383,98 @@ template <class T> struct Product {
     }
 
     // `packed_a` has a_bytes() for each thread.
-    void one_batch(int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
+    void one_batch(Call& call, int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         const Split s = split(threads);
+        const int64_t tasks = s.row_tasks * s.col_tasks;
+        std::atomic<int64_t> done{0};
         if (pack) *sb = EMPTY_STATS;
 #pragma omp parallel num_threads(threads)
         {
             const FloatState state;
+            const int me = thread_index(threads);
+            const ThreadOfCall part(&call, me == 0);
             Stats local = EMPTY_STATS;
             Report mine = {};
             mine.proofs = ~0;
             if (pack) {
 #pragma omp for schedule(static)
-                for (int64_t p = 0; p < panels; p += GROUP) pack_group(b, p, panels - p < GROUP ? panels - p : GROUP, packed_b, &local);
+                for (int64_t p = 0; p < panels; p += GROUP)
+                    call.attempt([&] { pack_group(b, p, panels - p < GROUP ? panels - p : GROUP, packed_b, &local); });
 #pragma omp critical(gemmsim_stats)
                 merge(sb, local);
 #pragma omp barrier
             }
-            T* my_a = (T*)(packed_a + a_bytes() * (size_t)thread_index(threads));
-#pragma omp for schedule(dynamic)
-            for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, my_a, &mine);
+            T* my_a = (T*)(packed_a + a_bytes() * (size_t)me);
+#pragma omp for schedule(dynamic) nowait
+            for (int64_t i = 0; i < tasks; ++i) {
+                call.attempt([&] { task(batch, s, i, packed_b, *sb, my_a, &mine); });
+                done.fetch_add(1, std::memory_order_release);
+            }
+            if (me == 0 && is_long()) call.wait(done, tasks);
 #pragma omp critical(gemmsim_report)
             report->add(mine);
         }
+        call.finish();
     }
 
+    double work() const { return (double)g.m * g.n * (g.k + 16); }
+    // So many terms may take slow kernels a second.
+    bool is_long() const { return work() >= (double)(1 << 22); }
+
+    // A batch per thread.
+    void many_batches(Call& call, int64_t count, int threads, bool shared_b, size_t panel_bytes, char* packed_a, Report* report) const {
+        const size_t stride = (panel_bytes + 63) / 64 * 64;
+        const Buffer all_b(stride * (size_t)threads);
+#pragma omp parallel num_threads(threads)
+        {
+            const FloatState state;
+            const size_t me = (size_t)thread_index(threads);
+            const ThreadOfCall part(&call, me == 0);
+            T* packed_b = (T*)(all_b.p + stride * me);
+            Stats sb;
+            Report mine = {};
+            mine.proofs = ~0;
+            bool first = true;
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < count; ++i)
+                call.attempt([&] {
+                    one_batch_alone(i, packed_b, (T*)(packed_a + a_bytes() * me), first || !shared_b, &sb, &mine);
+                    first = false;
+                });
+#pragma omp critical(gemmsim_report_batches)
+            report->add(mine);
+        }
+        call.finish();
+    }
+
+    // Throws Interrupted where a signal's handler raises, std::bad_alloc where panels find no memory.
     void run(Report* report) const {
+        Call call;
         int64_t batches = 1;
         bool shared_b = true;
         for (int d = 0; d < g.batch_dims; ++d) {
             batches *= g.batch[d];
             if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
         }
-        const double work = (double)g.m * g.n * (g.k + 16);
         const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + lowest.bytes(panels) + fields.bytes_b(panels, nr);
-        const int threads = work * batches < 65536 ? 1 : g.threads;
+        const int threads = work() * batches < 65536 ? 1 : g.threads;
         const Buffer packed_a(a_bytes() * (size_t)threads);
-        if (threads > 1 && batches >= 2 * threads && work < 4e6) {  // many small products: a batch per thread
-            const size_t stride = (panel_bytes + 63) / 64 * 64;
-            const Buffer all_b(stride * (size_t)threads);
-#pragma omp parallel num_threads(threads)
-            {
-                const FloatState state;
-                const size_t me = (size_t)thread_index(threads);
-                T* packed_b = (T*)(all_b.p + stride * me);
-                Stats sb;
-                Report mine = {};
-                mine.proofs = ~0;
-                bool first = true;
-#pragma omp for schedule(static)
-                for (int64_t i = 0; i < batches; ++i) {
-                    one_batch_alone(i, packed_b, (T*)(packed_a.p + a_bytes() * me), first || !shared_b, &sb, &mine);
-                    first = false;
-                }
-#pragma omp critical(gemmsim_report_batches)
-                report->add(mine);
-            }
-            return;
-        }
+        if (threads > 1 && batches >= 2 * threads && work() < 4e6)  // many small products
+            return many_batches(call, batches, threads, shared_b, panel_bytes, packed_a.p, report);
         const Buffer packed_b(panel_bytes);
         Stats sb;
-        if (threads == 1) {
+        for (int64_t i = 0; i < batches; ++i) {
+            const bool pack = i == 0 || !shared_b;
+            if (threads > 1) {
+                one_batch(call, i, threads, (T*)packed_b.p, packed_a.p, pack, &sb, report);
+                continue;
+            }
             const FloatState state;
-            for (int64_t i = 0; i < batches; ++i) one_batch_alone(i, (T*)packed_b.p, (T*)packed_a.p, i == 0 || !shared_b, &sb, report);
-            return;
+            const ThreadOfCall part(&call, true);
+            call.attempt([&] { one_batch_alone(i, (T*)packed_b.p, (T*)packed_a.p, pack, &sb, report); });
+            call.finish();
         }
-        for (int64_t i = 0; i < batches; ++i) one_batch(i, threads, (T*)packed_b.p, packed_a.p, i == 0 || !shared_b, &sb, report);
     }
 };
 

@@ -166,68 +166,74 @@ inline Exact shifted(Exact x, int shift) {
 
 // One element.
 template <class T> struct IntegerDot {
-    const Tile& t;
+    const Parts<T>& parts;
     const Request& r;
     int nr, i, j;
 
-    double a(int64_t k) const { return (double)((const T*)t.a)[k * MR + i]; }
-    double b(int64_t k) const { return (double)((const T*)t.b)[k * nr + j]; }
+    double a(const Tile& t, int64_t k) const { return left_of<T>(t, k, i); }
+    double b(const Tile& t, int64_t k) const { return right_of<T>(t, k, j, nr); }
 
     void integers(IntegerSum& sum) const {  // operands are whole numbers: nothing is rounded
-        for (int64_t k = 0; k < t.k; ++k) {
-            const Exact x = exact_product(a(k), b(k));
-            const int bits = grid_bits(x, r.integer);
-            if (sum.g.at_end && bits > 90) return long_sum(sum);  // 128 bits might not hold the sum
-            sum.add(on_grid(x, r.integer, r.mul, 0) >> r.integer.shift, bits > BEYOND);
-        }
-        sum.fold();
+        const bool held = parts.while_true([&](const Tile& t) {
+            for (int64_t k = 0; k < t.k; ++k) {
+                const Exact x = exact_product(a(t, k), b(t, k));
+                const int bits = grid_bits(x, r.integer);
+                if (sum.g.at_end && bits > 90) return false;  // 128 bits might not hold the sum
+                sum.add(on_grid(x, r.integer, r.mul, 0) >> r.integer.shift, bits > BEYOND);
+            }
+            return true;
+        });
+        held ? sum.fold() : long_sum(sum);
     }
     void long_sum(IntegerSum& sum) const {
         LongAccumulator exact;
         exact.clear();
-        for (int64_t k = 0; k < t.k; ++k) exact.add(shifted(exact_product(a(k), b(k)), r.integer.shift));
+        parts.each_term([&](const Tile& t, int64_t k) { exact.add(shifted(exact_product(a(t, k), b(t, k)), r.integer.shift)); });
         sum.fold(exact);
     }
     bool fixed_point(IntegerSum& sum) const {  // false: NaN
-        for (int64_t k = 0; k < t.k; ++k) {
-            const double x = a(k), y = b(k), p = x * y;
-            if (is_nan(p) || is_inf(x) || is_inf(y)) {
-                if (is_nan(p) || !r.integer.saturate) return false;
-                sum.jump(p < 0);
-                continue;
+        return parts.while_true([&](const Tile& t) {
+            for (int64_t k = 0; k < t.k; ++k) {
+                const double x = a(t, k), y = b(t, k), p = x * y;
+                if (is_nan(p) || is_inf(x) || is_inf(y)) {
+                    if (is_nan(p) || !r.integer.saturate) return false;
+                    sum.jump(p < 0);
+                    continue;
+                }
+                const Exact q = exact_product(x, y);
+                const uint32_t R = step_bits(r.mul, t, i, j, t.index(k), SITE_PRODUCT);
+                sum.add(on_grid(q, r.integer, r.mul, R), grid_bits(q, r.integer) > BEYOND);
             }
-            const Exact q = exact_product(x, y);
-            const uint32_t R = step_bits(r.mul, t, i, j, t.index(k), SITE_PRODUCT);
-            sum.add(on_grid(q, r.integer, r.mul, R), grid_bits(q, r.integer) > BEYOND);
-        }
-        return true;
+            return true;
+        });
     }
 };
 
 // `counts`, if given, is increased by how often each element's register left its range; rows `stride` apart.
-template <class T> inline void integer_tile(const Tile& t, const Request& r, int nr, int64_t* counts, int64_t stride) {
-    for (int i = 0; i < t.rows; ++i)
-        for (int j = 0; j < t.cols; ++j) {
+template <class T> inline void integer_tile(const Parts<T>& parts, const Request& r, int nr, int64_t* counts, int64_t stride) {
+    for (int i = 0; i < parts.base().rows; ++i)
+        for (int j = 0; j < parts.base().cols; ++j) {
             IntegerSum sum(r.integer);
-            const IntegerDot<T> dot = {t, r, nr, i, j};
+            const IntegerDot<T> dot = {parts, r, nr, i, j};
             bool nan = false;
             if (r.method == FIXED) nan = !dot.fixed_point(sum);
             else dot.integers(sum);
-            ((T*)t.c)[i * nr + j] = (T)(nan ? canonical_nan() : ldexp((double)(int64_t)sum.s, r.method == FIXED ? -r.integer.frac : 0));
+            parts.out[i * nr + j] = (T)(nan ? canonical_nan() : ldexp((double)(int64_t)sum.s, r.method == FIXED ? -r.integer.frac : 0));
             if (counts) counts[i * stride + j] += sum.overflows;
         }
 }
 
-template <class T> inline void exact_tile(const Tile& t, const Request& r, int nr, int64_t index, int site) {
+template <class T> inline void exact_tile(const Parts<T>& parts, const Request& r, int nr, int64_t index, int site) {
     LongAccumulator s;
-    for (int i = 0; i < t.rows; ++i)
-        for (int j = 0; j < t.cols; ++j) {
-            T* out = (T*)t.c + i * nr + j;
-            if (t.k == 0) continue;
+    const Tile& base = parts.base();
+    if (parts.count() == 0) return;
+    for (int i = 0; i < base.rows; ++i)
+        for (int j = 0; j < base.cols; ++j) {
             s.clear();
-            for (int64_t k = 0; k < t.k; ++k) s.add((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j]);
-            const uint32_t R = r.add.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
-            *out = (T)s.round(r.add, R);
+            parts.each_term([&](const Tile& t, int64_t k) { s.add(left_of<T>(t, k, i), right_of<T>(t, k, j, nr)); });
+            const uint32_t R =
+                r.add.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
+            parts.out[i * nr + j] = (T)s.round(r.add, R);
         }
 }
 

@@ -109,41 +109,47 @@ template <class T> struct Runner {
     // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
     // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels. False: runs were cut, and
     // other kernels are faster for them and for what follows.
+    // `window`: panels that hold some of the terms, instead of t's.
     bool run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
-             const TileCodes<T>* codes = nullptr) {
+             const TileCodes<T>* codes = nullptr, Window<T>* window = nullptr) {
         T* const c = (T*)t.c;
         t.mul = &r.mul;
         t.add = &r.add;
         t.exact_products = choice.exact_products;
         t.nearest_sums = choice.nearest_sums;
         t.lift = lifted;
+        const Terms<T> terms = {t, nr, kmap, r.hardware, window};
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, carrier, scales.all->narrow) : SCALE_SCALAR;
-            Compose<T> compose = {isa,      r,      choice,     meetings, t,    nr,    carrier, kmap,
-                                  specials, counts, counts_row, scales,   step, codes, events};
+            Compose<T> compose = {isa, r, choice, meetings, terms, carrier, specials, counts, counts_row, scales, step, codes, events};
             if (cut.way) compose.cut = &cut;
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
             return !compose.left;
         }
+        const Parts<T> parts = {terms, 0, t.k, c};
         start(c, addend);
         if (events) {
-            watched(t, addend);
+            watched(parts, t, addend);
             return true;
         }
-        if (choice.runs.kind < 0 || !isa.runs(choice.carrier, t, Lengths{}, choice.runs)) {
+        const auto by_wager = [&](const Tile& part) { return isa.runs(choice.carrier, part, Lengths{}, choice.runs); };
+        if (choice.runs.kind < 0 || !parts.while_true(by_wager)) {
             if (choice.runs.kind >= 0) start(c, addend);  // wager lost
-            if (choice.kind == SCALAR) scalar_tile<T>(t, r, nr);
-            else if (choice.kind == LANES) isa.grids(t, r.fused);
-            else isa.tile[choice.carrier][choice.step][choice.kind](t);
+            if (choice.kind == SCALAR) scalar_tile<T>(parts, r, nr);
+            else
+                parts.each([&](const Tile& part) {
+                    if (choice.kind == LANES) isa.grids(part, r.fused);
+                    else isa.tile[choice.carrier][choice.step][choice.kind](part);
+                });
         }
         fill_up<T>(r, t.k, c, MR * (int64_t)nr);
         if (r.init == C_LAST) add_last(t, addend);
         return true;
     }
 
-    void watched(const Tile& t, const T* addend) const {
-        events->run(t);
+    void watched(const Parts<T>& parts, const Tile& t, const T* addend) const {
+        events->run(parts);
         fill_up<T>(r, t.k, (T*)t.c, MR * (int64_t)nr);
         if (r.init == C_LAST) events->meet((T*)t.c, addend, t, r.add, 0, (uint64_t)t.k, SITE_ADD);
     }

@@ -2,7 +2,7 @@
 #pragma once
 #include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
-#include "product/plan.h"
+#include "product/parts.h"
 
 namespace gemmsim {
 
@@ -25,18 +25,21 @@ inline double scalar_step(double a, double b, double s, const Request& r, uint32
     return sum_step(product_step(a, b, r.mul, rm), s, r.add, ra);
 }
 
-template <class T> inline void scalar_tile(const Tile& t, const Request& r, int nr) {
-    for (int i = 0; i < t.rows; ++i)
-        for (int j = 0; j < t.cols; ++j) {
-            T* c = (T*)t.c + i * nr + j;
-            double s = (double)*c;
-            for (int64_t k = 0; k < t.k; ++k) {
+// A term's factors for an element.
+template <class T> inline double left_of(const Tile& t, int64_t k, int i) { return (double)((const T*)t.a)[k * MR + i]; }
+template <class T> inline double right_of(const Tile& t, int64_t k, int j, int nr) { return (double)((const T*)t.b)[k * nr + j]; }
+
+template <class T> inline void scalar_tile(const Parts<T>& parts, const Request& r, int nr) {
+    for (int i = 0; i < parts.base().rows; ++i)
+        for (int j = 0; j < parts.base().cols; ++j) {
+            double s = (double)parts.out[i * nr + j];
+            parts.each_term([&](const Tile& t, int64_t k) {
                 const int64_t at = t.index(k);
                 const uint32_t rm = r.fused ? 0 : step_bits(r.mul, t, i, j, at, SITE_PRODUCT);
                 const uint32_t ra = step_bits(r.add, t, i, j, at, SITE_ADD);
-                s = scalar_step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, r, rm, ra);
-            }
-            *c = (T)s;
+                s = scalar_step(left_of<T>(t, k, i), right_of<T>(t, k, j, nr), s, r, rm, ra);
+            });
+            parts.out[i * nr + j] = (T)s;
         }
 }
 
@@ -83,22 +86,22 @@ struct CompensatedDot {
     }
 };
 
-template <class T> inline void scalar_compensated(const Tile& t, const Request& r, int nr) {
-    for (int i = 0; i < t.rows; ++i)
-        for (int j = 0; j < t.cols; ++j) {
-            CompensatedDot dot = {r, t, i, j};
+template <class T> inline void scalar_compensated(const Parts<T>& parts, const Request& r, int nr) {
+    for (int i = 0; i < parts.base().rows; ++i)
+        for (int j = 0; j < parts.base().cols; ++j) {
+            CompensatedDot dot = {r, parts.base(), i, j};
             double s = 0, c = 0;
-            for (int64_t k = 0; k < t.k; ++k) {
+            parts.each_term([&](const Tile& t, int64_t k) {
                 dot.at = t.index(k);
-                dot.step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, c);
-            }
-            ((T*)t.c)[i * nr + j] = (T)(r.method == KAHAN || t.k == 0 ? s : dot.add(s, c, SITE_FINAL));
+                dot.step(left_of<T>(t, k, i), right_of<T>(t, k, j, nr), s, c);
+            });
+            parts.out[i * nr + j] = (T)(r.method == KAHAN || parts.count() == 0 ? s : dot.add(s, c, SITE_FINAL));
         }
 }
 
-template <class T> inline void scalar_run(const Tile& t, const Request& r, int nr) {
-    if (r.method) scalar_compensated<T>(t, r, nr);
-    else scalar_tile<T>(t, r, nr);
+template <class T> inline void scalar_run(const Parts<T>& parts, const Request& r, int nr) {
+    if (r.method) scalar_compensated<T>(parts, r, nr);
+    else scalar_tile<T>(parts, r, nr);
 }
 
 }  // namespace gemmsim

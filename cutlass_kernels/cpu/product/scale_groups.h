@@ -107,7 +107,7 @@ struct TileGroups {
         a_exponent.assign((size_t)(groups * MR), 0);
         b_exponent.assign((size_t)(groups * nr), 0);
         for (int64_t g = 0; g < groups; ++g) {
-            const int64_t left = g * size / x.a_size, right = g * size / x.b_size;
+            const int64_t at = t.k0 + g * size, left = at / x.a_size, right = at / x.b_size;
             line(left < x.a_count ? s.a + left * x.a_block : &x.fill, left < x.a_count ? x.a_row : 0, t.rows, x.emin, &a[(size_t)(g * MR)],
                  &a_exponent[(size_t)(g * MR)], nan_row);
             line(right < x.b_count ? s.b + right * x.b_block : &x.fill, right < x.b_count ? x.b_col : 0, t.cols, x.emin,

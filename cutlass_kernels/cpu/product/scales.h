@@ -45,10 +45,10 @@ struct ScaleKernels {
     void (*add)(int carrier, void* s, const void* t, int nr, const double* xa, const double* xb, const Cast& c, int how);
     // x = R(factor * x) on n carrier values (whole vectors), for casts that `add` takes as WIDE
     void (*times)(int carrier, void* x, int64_t n, double factor, const Cast& c);
-    // the whole tile in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE; for each `block`
-    // terms MR scales of rows and nr of columns follow each other
+    // in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE to the tile's c; for each `block` terms, from the first
+    // on, MR scales of rows and nr of columns follow each other
     void (*groups)(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb);
-    // steps of a block-scaled instruction along the tile's k, from +0: finite float panels, finite scales, rz23
+    // steps of a block-scaled instruction along the tile's k: finite float panels, scales and registers, rz23
     void (*instructions)(const Tile& t, const HardwareModel& m, const GroupScales& scales);
 };
 

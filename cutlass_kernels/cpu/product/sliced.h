@@ -36,15 +36,17 @@ template <class T> struct SlicedTile {
     static constexpr int64_t BLOCK = 64;  // terms cut at a time
     static constexpr int MOST_COLUMNS = 16;  // of a tile in double lanes
     const Isa& isa;
-    const Tile& t;
+    const Parts<T>& parts;
     const Request& r;
     const Slices& how;
     int nr;
-    double registers[2 * Slices::MOST - 1][MR * MOST_COLUMNS];
+    alignas(64) double a[Slices::MOST * BLOCK * MR], b[Slices::MOST * BLOCK * MOST_COLUMNS];
+    int64_t held = 0;  // terms in the registers
+    alignas(64) double registers[2 * Slices::MOST - 1][MR * MOST_COLUMNS];
     i128 sums[MR * MOST_COLUMNS];
 
-    SlicedTile(const Isa& isa_, const Tile& tile, const Request& request, const Slices& slices, int columns)
-        : isa(isa_), t(tile), r(request), how(slices), nr(columns) {
+    SlicedTile(const Isa& isa_, const Parts<T>& terms, const Request& request, const Slices& slices, int columns)
+        : isa(isa_), parts(terms), r(request), how(slices), nr(columns) {
         memset(registers, 0, sizeof registers);
         memset(sums, 0, sizeof sums);
     }
@@ -63,16 +65,15 @@ template <class T> struct SlicedTile {
         }
         memset(registers, 0, sizeof registers);
     }
-    void run(int64_t index, int site) {
-        alignas(64) double a[Slices::MOST * BLOCK * MR], b[Slices::MOST * BLOCK * MOST_COLUMNS];
-        int64_t held = 0;
+    __attribute__((noinline)) void add(const Tile& t) {
+        int64_t terms = held;
         for (int64_t k = 0; k < t.k; k += BLOCK) {
             const int64_t n = t.k - k < BLOCK ? t.k - k : BLOCK;
-            if (held + n > Slices::FLUSH) {
+            if (terms + n > Slices::FLUSH) {
                 add_up();
-                held = 0;
+                terms = 0;
             }
-            held += n;
+            terms += n;
             cut((const double*)t.a + k * MR, n * MR, how.top_a, how.a, a, BLOCK * MR);
             cut((const double*)t.b + k * nr, n * nr, how.top_b, how.b, b, BLOCK * nr);
             Tile part = t;
@@ -85,12 +86,17 @@ template <class T> struct SlicedTile {
                     isa.tile[1][FMA_NEAR][NONE](part);
                 }
         }
+        held = terms;
+    }
+    void run(int64_t index, int site) {
+        const Tile& t = parts.base();
+        parts.each([&](const Tile& part) { add(part); });
         add_up();
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 const i128 s = sums[i * nr + j];
                 const uint32_t R = r.add.mode >= SR ? draw_step(t.seed, t.row0 + i, t.col0 + j, (uint64_t)index, site, r.add.rbits) : 0;
-                ((T*)t.c)[i * nr + j] =
+                parts.out[i * nr + j] =
                     (T)round_exact(Exact{s < 0 ? (u128)0 - (u128)s : (u128)s, s == 0 ? 0 : how.unit, s < 0, false}, r.add, R);
             }
     }

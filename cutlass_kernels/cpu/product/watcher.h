@@ -120,15 +120,24 @@ template <class T> struct Watcher {
                !(r.method && random);
     }
 
-    // All terms of t, from what is in its c.
-    void run(const Tile& t) const {
-        if (run_in_lanes()) return kernels.run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, run_tile());
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < t.cols; ++j) {
-                T& c = ((T*)t.c)[i * nr + j];
+    // All terms, from what is in `out`.
+    void run(const Parts<T>& parts) const {
+        if (run_in_lanes()) return run_lanes(parts);
+        for (int i = 0; i < parts.base().rows; ++i)
+            for (int j = 0; j < parts.base().cols; ++j) {
+                T& c = parts.out[i * nr + j];
                 const WatchedSum watched = {r.add, tile(0), i * nr + j};
-                c = (T)(r.method ? compensated(t, i, j, watched) : register_of(t, i, j, (double)c, watched));
+                c = (T)(r.method ? compensated(parts, i, j, watched) : register_of(parts, i, j, (double)c, watched));
             }
+    }
+    void run_lanes(const Parts<T>& parts) const {
+        alignas(64) T rest[MR * 64];
+        const bool at_once = parts.terms.window == nullptr;
+        parts.each([&](Tile t) {
+            if (!at_once) panels = {};  // other terms are in the same place
+            t.rest = rest;
+            kernels.run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, run_tile());
+        });
     }
 
     // Whether pairs() has the sums in pairs of runs of n terms: in longer ones few sums meet, and single terms are not looked at for
@@ -142,25 +151,25 @@ template <class T> struct Watcher {
     // All terms of t in runs of n from +0, and what the wrapper `level` makes of them, into its c.
     void pairs(const Tile& t, int64_t n, int level) const { kernels.pairs(t, nr, n, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 
-    double register_of(const Tile& t, int i, int j, double s, const WatchedSum& watched) const {
-        for (int64_t k = 0; k < t.k; ++k) {
-            const double a = (double)((const T*)t.a)[k * MR + i], b = (double)((const T*)t.b)[k * nr + j];
+    double register_of(const Parts<T>& parts, int i, int j, double s, const WatchedSum& watched) const {
+        parts.each_term([&](const Tile& t, int64_t k) {
+            const double a = left_of<T>(t, k, i), b = right_of<T>(t, k, j, nr);
             const int64_t at = t.index(k);
             const uint32_t ra = step_bits(r.add, t, i, j, at, SITE_ADD);
             if (r.fused) s = watched.fused(a, b, s, ra);
             else s = watched.sum(s, product_step(a, b, r.mul, step_bits(r.mul, t, i, j, at, SITE_PRODUCT)), ra);
-        }
+        });
         return s;
     }
 
-    double compensated(const Tile& t, int i, int j, const WatchedSum& watched) const {
-        WatchedDot dot = {{r, t, i, j}, watched};
+    double compensated(const Parts<T>& parts, int i, int j, const WatchedSum& watched) const {
+        WatchedDot dot = {{r, parts.base(), i, j}, watched};
         double s = 0, c = 0;
-        for (int64_t k = 0; k < t.k; ++k) {
+        parts.each_term([&](const Tile& t, int64_t k) {
             dot.at = t.index(k);
-            dot.step((double)((const T*)t.a)[k * MR + i], (double)((const T*)t.b)[k * nr + j], s, c);
-        }
-        return r.method == KAHAN || t.k == 0 ? s : watched.sum(s, c, dot.bits(SITE_FINAL));
+            dot.step(left_of<T>(t, k, i), right_of<T>(t, k, j, nr), s, c);
+        });
+        return r.method == KAHAN || parts.count() == 0 ? s : watched.sum(s, c, dot.bits(SITE_FINAL));
     }
 
     // s = R(s + x) element by element; the draw of a stochastic cast is that of `site` at place `index`.

@@ -69,9 +69,10 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                                                                   bool rounds, const Wager& wager) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
-        T* out = (T*)tile.c + row * NV * C::L;
+        T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
         const Rounded<C, KIND, ODD> add = {ka}, mul = {km};
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
+        if (!tile.begins) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)wager.most);
         VI lost = {};
 #if ISA_MODES
@@ -108,7 +109,8 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
         }
-        for (int i = 0; i < ROWS; ++i)
+        if (!tile.ends) put_sums<C, ROWS>(s, c, out, rest);
+        for (int i = 0; tile.ends && i < ROWS; ++i)
             for (int j = 0; j < NV; ++j)
                 store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));
         for (int l = 0; l < C::L; ++l)
@@ -153,6 +155,11 @@ template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Ti
     const Rounded<C64, KIND, true> sum = {add}, product = {mul};
     for (int row = 0; row < t.rows; ++row) {
         C64::V s[VECTORS] = {}, c[VECTORS] = {};
+        float *const out = (float*)t.c + row * VECTORS * C64::L, *const rest = (float*)t.rest + row * VECTORS * C64::L;
+        for (int j = 0; !t.begins && j < VECTORS; ++j) {
+            s[j] = widened(load<HalfFloats>(out + j * C64::L));
+            c[j] = widened(load<HalfFloats>(rest + j * C64::L));
+        }
         for (int64_t k = 0; k < t.k; ++k) {
             const C64::V a = splat<C64>(((const float*)t.a)[k * MR + row]);
             for (int j = 0; j < VECTORS; ++j) {
@@ -161,8 +168,9 @@ template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Ti
             }
         }
         for (int j = 0; j < VECTORS; ++j) {
-            const C64::V r = METHOD == KAHAN || t.k == 0 ? s[j] : sum.template add<LAST_SUM>(s[j], c[j]);
-            store((float*)t.c + (row * VECTORS + j) * C64::L, __builtin_convertvector(r, HalfFloats));
+            const C64::V r = METHOD == KAHAN || t.k == 0 || !t.ends ? s[j] : sum.template add<LAST_SUM>(s[j], c[j]);
+            store(out + j * C64::L, __builtin_convertvector(r, HalfFloats));
+            if (!t.ends) store(rest + j * C64::L, __builtin_convertvector(c[j], HalfFloats));
         }
     }
     return true;

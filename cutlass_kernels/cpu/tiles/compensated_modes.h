@@ -91,8 +91,9 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     // False: a register is not below `wager.most` in magnitude.
     __attribute__((noinline)) bool run(const Wager& wager) {
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
-        T* out = (T*)tile.c + row * NV * C::L;
+        T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
+        if (!tile.begins) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)wager.most);
         VI lost = {};
         const int64_t segment = KIND == FAST ? wager.steps : tile.k;
@@ -119,6 +120,10 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
                     for (int j = 0; j < NV; ++j)
                         lost |= ~((VI)((V)((VU)s[i][j] & ~C::SIGN) < most) & (VI)((V)((VU)c[i][j] & ~C::SIGN) < most));
         }
+        if (!tile.ends) {
+            put_sums<C, ROWS>(s, c, out, rest);
+            return none_of(lost);
+        }
         const int64_t last = DRAWS && tile.k ? tile.index(tile.k - 1) : 0;
         if (DRAWS && METHOD != KAHAN && ka.random) draws[LAST_SUM].make(tile, row, (uint32_t)(last / per), SITE_FINAL);
         for (int i = 0; i < ROWS; ++i)
@@ -127,6 +132,9 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
                                                            : operations_of(ka, cut_a, i, j, last).template add<LAST_SUM>(s[i][j], c[i][j]);
                 store(out + (i * NV + j) * C::L, OWN ? plus_zero<C, MODE>(r) : r);
             }
+        return none_of(lost);
+    }
+    static bool none_of(VI lost) {
         for (int l = 0; l < C::L; ++l)
             if (lost[l]) return false;
         return true;
@@ -165,7 +173,7 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Wa
     double* const a = (double*)malloc(sizeof(double) * (size_t)(t.k * (MR + HALF) + 1));
     if (!a) throw std::bad_alloc();
     double* const b = a + t.k * MR;
-    alignas(64) double c[MR * HALF];
+    alignas(64) double c[MR * HALF], rest[MR * HALF];
     for (int64_t i = 0; i < t.k * MR; ++i) a[i] = (double)((const float*)t.a)[i];
     for (int half = 0; half < 2; ++half) {
         for (int64_t k = 0; k < t.k; ++k)
@@ -174,10 +182,19 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Wa
         wide.a = a;
         wide.b = b;
         wide.c = c;
+        wide.rest = rest;
+        for (int i = 0; !t.begins && i < t.rows; ++i)
+            for (int j = 0; j < HALF; ++j) {
+                c[i * HALF + j] = (double)((const float*)t.c)[(2 * i + half) * HALF + j];
+                rest[i * HALF + j] = (double)((const float*)t.rest)[(2 * i + half) * HALF + j];
+            }
         wide.col0 = t.col0 + (uint32_t)(half * HALF);
         all_in_mode<C64, METHOD, RANDOM, SR, true>(wide, wager, rounds);
         for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < HALF; ++j) ((float*)t.c)[(2 * i + half) * HALF + j] = (float)c[i * HALF + j];
+            for (int j = 0; j < HALF; ++j) {
+                ((float*)t.c)[(2 * i + half) * HALF + j] = (float)c[i * HALF + j];
+                if (!t.ends) ((float*)t.rest)[(2 * i + half) * HALF + j] = (float)rest[i * HALF + j];
+            }
     }
     free(a);
     return true;

@@ -44,6 +44,25 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     }
 };
 
+// Sums and corrections of ROWS rows from and to where they are between two parts of a run (Tile::rest).
+template <class C, int ROWS>
+INL void get_sums(const typename C::T* out, const typename C::T* rest, typename C::V (&s)[ROWS][NV], typename C::V (&c)[ROWS][NV]) {
+    typedef typename C::V V;
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            s[i][j] = load<V>(out + (i * NV + j) * C::L);
+            c[i][j] = load<V>(rest + (i * NV + j) * C::L);
+        }
+}
+template <class C, int ROWS> INL void put_sums(const typename C::V (&s)[ROWS][NV], const typename C::V (&c)[ROWS][NV], typename C::T* out,
+                                               typename C::T* rest) {
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            store(out + (i * NV + j) * C::L, s[i][j]);
+            store(rest + (i * NV + j) * C::L, c[i][j]);
+        }
+}
+
 // The steps; `Ops` as Rounded.
 template <class C, int METHOD> struct CompensatedStep {
     typedef typename C::V V;

@@ -65,6 +65,10 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     }
     bool run() {
         const PANEL *a = (const PANEL*)t.a, *b = (const PANEL*)t.b;
+        for (int at = 0; !t.begins && at < size; at += C::L) {
+            store(s + at, from_panel((const PANEL*)t.c + at));
+            store(c + at, from_panel((const PANEL*)t.rest + at));
+        }
         for (int64_t k = 0, next = wager.steps; k < t.k; ++k, a += MR, b += ROW) {
             {
                 const RoundingState mode(RoundingState::DOWN);
@@ -76,6 +80,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
             next += wager.steps;
         }
         for (int at = 0; at < size; at += C::L) to_panel((PANEL*)t.c + at, load<V>(s + at));
+        for (int at = 0; !t.ends && at < size; at += C::L) to_panel((PANEL*)t.rest + at, load<V>(c + at));
         return true;
     }
 };

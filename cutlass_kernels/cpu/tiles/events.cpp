@@ -57,7 +57,8 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
     T* const out = (T*)t.c + row * nr + at;
     const auto plus = [&](V x, V y) { return add.round<false>(add_odd<C64>(x, y), (C64::VU){}); };
     for (int j = 0; j < NV; ++j) {
-        V s = {}, c = {};
+        T* const rest = (T*)t.rest + row * nr + at + j * C64::L;
+        V s = t.begins ? V{} : read(out + j * C64::L), c = t.begins ? V{} : read(rest);
         Seen seen = {};
         for (int64_t k = 0; k < t.k; ++k) {
             V q = splat<C64>((double)a[k * MR]) * read(b + k * nr + j * C64::L);
@@ -77,7 +78,8 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
             }
             s = u;
         }
-        if (method != KAHAN && t.k) s = add.sum<false>(s, c, (C64::VU){}, seen);
+        if (!t.ends) write(rest, c);
+        else if (method != KAHAN && t.k) s = add.sum<false>(s, c, (C64::VU){}, seen);
         write(out + j * C64::L, s);
         seen.add_to(into, row * nr + at + j * C64::L);
     }

@@ -60,7 +60,9 @@ template <int METHOD> static __attribute__((noinline)) void brisk_compensated(co
         *more = select<C32>(smaller, y, x);
         *less = select<C32>(smaller, x, y);
     };
+    float* const after = (float*)t.rest + row * nr + at;
     V s[NV] = {}, c[NV] = {};
+    for (int j = 0; !t.begins && j < NV; ++j) s[j] = load<V>(out + j * C32::L), c[j] = load<V>(after + j * C32::L);
     VI swamped[NV] = {}, exact[NV] = {};
     for (int64_t n = 0; n < t.k; ++n) {
         const V av = splat<C32>(a[n * MR]);
@@ -97,7 +99,8 @@ template <int METHOD> static __attribute__((noinline)) void brisk_compensated(co
     Lanes<C32> lanes;
     for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
     store_lanes<C32>(lanes, out, into, element, t.k);
-    if (METHOD == KAHAN || t.k == 0) return;
+    for (int j = 0; !t.ends && j < NV; ++j) store(after + j * C32::L, c[j]);
+    if (METHOD == KAHAN || t.k == 0 || !t.ends) return;
     float rest[NV * C32::L];
     memcpy(rest, c, sizeof rest);
     brisk_sums(out, rest, k, add, into, element);

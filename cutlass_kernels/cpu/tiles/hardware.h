@@ -249,7 +249,7 @@ INL void tree_steps(const Tile& t, const HardwareModel& m) {
     };
     for (int i = 0; i < t.rows; ++i)
         for (int j = 0; j < NV; ++j) {
-            V s = {};
+            V s = load<V>(c + i * NR32 + j * C32::L);
             for (int64_t k = 0; k < t.k; k += m.products) {
                 V total = settle(product(k, i, j) + product(k + 1, i, j));
                 if (m.products == 4) total = settle(total + settle(product(k + 2, i, j) + product(k + 3, i, j)));

@@ -32,7 +32,7 @@ INL void load_lanes(const float* p, C32::V* v) { *v = load<C32::V>(p); }
 INL void load_lanes(const double* p, C64::V* v) { *v = load<C64::V>(p); }
 INL void load_lanes(const float* p, C64::V* v) { *v = widened(load<HalfFloats>(p)); }
 
-// P: type of the panels; C: lanes; sums go to tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
+// P: type of the panels; C: lanes; sums go on in tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
 template <class P, class C, bool ROUND, int HOW, bool CLAMP, int ROWS>
 INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int nr, typename C::T scale, typename C::T low,
                       typename C::T high) {
@@ -40,7 +40,9 @@ INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int n
     enum { VECTORS = 2 };  // of a row at a time
     const V lo = splat<C>(low), hi = splat<C>(high), up = splat<C>(scale);
     for (int first = 0; first < nr; first += VECTORS * C::L) {
-        V s[ROWS][VECTORS] = {};
+        V s[ROWS][VECTORS];
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < VECTORS; ++j) s[i][j] = load<V>(c + i * nr + first + j * C::L);
         for (int64_t k = 0; k < K; ++k) {
             V y[VECTORS];
             for (int j = 0; j < VECTORS; ++j) load_lanes(b + k * nr + first + j * C::L, &y[j]);

@@ -4,6 +4,7 @@
 #include "product/order.h"
 #include "tiles/palette_tile.h"
 #include "product/runner.h"
+#include "product/window.h"
 
 namespace gemmsim {
 
@@ -21,7 +22,7 @@ struct Members {
         place[member] = (uint8_t)requests.size();
         requests.push_back(r);
         carriers.push_back(carrier);
-        orders.push_back(TermOrder(r, r.k));
+        orders.push_back(TermOrder(r, r.k, true));
     }
 };
 
@@ -64,8 +65,10 @@ template <class T> struct PaletteRunner {
     const Members& members;
     const int carrier, nr;
     std::vector<Runner<T>> runners;
+    const TermOrder natural;
     std::vector<T> ordered;  // panels of a member that reads terms in another order
     Report* const report;
+    OperandWindow<T>* window = nullptr;  // panels that hold some of the terms, instead of tiles'
 
     PaletteRunner(const Isa& isa_, const Members& m, int nr_, const Stats& a, const Stats& b, Report* used)
         : isa(isa_), members(m), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), report(used) {
@@ -154,13 +157,19 @@ template <class T> struct PaletteRunner {
         report->used[carrier][p.step][p.kind] = 1;
         PaletteTile bet = p;
         bool won = false;
-        if ((p.kind == SAT || p.kind == SPECIAL) && wager(set, &bet)) {
-            memset(t.c, 0, sizeof(T) * (size_t)(MR * nr));
-            won = isa.palette(carrier, bet);
-        }
-        if (won) return;
-        memset(t.c, 0, sizeof(T) * (size_t)(MR * nr));
-        isa.palette(carrier, p);
+        if ((p.kind == SAT || p.kind == SPECIAL) && wager(set, &bet)) { won = in_parts(bet); }
+        if (!won) in_parts(p);
+    }
+    bool in_parts(PaletteTile p) const {
+        const HardwareModel none = {};
+        const Tile base = p.t;
+        const Terms<T> terms = {base, nr, nullptr, none, window};
+        memset(base.c, 0, sizeof(T) * (size_t)(MR * nr));
+        if (window) window->reorder(natural);
+        return Parts<T>{terms, 0, base.k, (T*)base.c}.while_true([&](const Tile& t) {
+            p.t = t;
+            return isa.palette(carrier, p);
+        });
     }
 
     // That no member overflows where it could: then the kernel without clamps serves all (runs.h does the same for one).
@@ -183,7 +192,9 @@ template <class T> struct PaletteRunner {
         int i = 0;
         while (set >> (i + 1)) ++i;
         const Choice& c = runners[i].choice;
-        if (members.orders[i].at()) {
+        if (window) {
+            window->reorder(members.orders[i]);
+        } else if (members.orders[i].at()) {
             const T *a = (const T*)t.a, *b = (const T*)t.b;
             ordered.resize((size_t)(t.k * (MR + nr)));
             T *to_a = ordered.data(), *to_b = to_a + t.k * MR;
@@ -195,7 +206,7 @@ template <class T> struct PaletteRunner {
             t.a = to_a;
             t.b = to_b;
         }
-        runners[i].run(t, nullptr);
+        runners[i].run(t, nullptr, nullptr, 0, TileScales(), nullptr, window);
         report->proofs &= c.proofs;
         report->used[c.carrier][c.step][c.kind] = 1;
     }

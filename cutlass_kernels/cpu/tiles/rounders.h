@@ -39,11 +39,14 @@ template <class C> struct Const {
 
     INL Const make(const gemmsim::Cast& c) {
         typedef typename C::I I;
+        typedef typename C::U U;
         typedef typename C::T T;
         Const k;
         const int mb = C::MB, bias = C::BIAS;
-        k.magic_add = splat_i<C>((((I)(mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
-        k.magic_min = splat_i<C>((((I)(c.emin + bias + mb + 1 - c.p)) << mb) + ((I)1 << (mb - 1)));
+        // bits of an exponent field, which may be negative, and of 0.5; unsigned, as overflow wraps there
+        const auto field = [](int e, U half) { return (typename C::VI)splat_u<C>(((U)(I)e << C::MB) + (half << (C::MB - 1))); };
+        k.magic_add = field(mb + 1 - c.p, 1);
+        k.magic_min = field(c.emin + bias + mb + 1 - c.p, 1);
         k.lo = splat<C>((T)c.lo);
         k.hi = splat<C>((T)c.hi);
         const int top = c.emax + 1 > C::EMAX ? C::EMAX : c.emax + 1;
@@ -72,9 +75,9 @@ template <class C> struct Const {
         k.rbits = c.rbits;
         k.mode = c.mode;
         const int low = ftz ? c.emin : c.emin - c.p + 1;
-        k.power_min = splat_i<C>(((I)(low + bias + mb)) << mb);
+        k.power_min = field(low + bias + mb, 0);
         k.normal_from = splat_u<C>(pattern(c.emin));
-        k.low_magic = (V)splat_i<C>((((I)(low + bias + mb)) << mb) + ((I)1 << (mb - 1)));
+        k.low_magic = (V)field(low + bias + mb, 1);
         k.random_scale = splat<C>(power(-mb - c.rbits));
         k.factor = splat<C>(power(mb + 1 - c.p) + 1);
         k.random = c.mode == SR;
@@ -109,7 +112,8 @@ template <class C> INL typename C::V with_sign(typename C::V r, typename C::V s,
 // Without SIGNS the sign of a zero is any.
 template <class C, bool SUBNORMALS, bool SIGNS = SUBNORMALS> INL typename C::V round_magic(typename C::V s, const Const<C>& k) {
     typedef typename C::V V;
-    typename C::VI m = ((typename C::VI)s & (typename C::I)C::EXP) + k.magic_add;
+    typedef typename C::VU VU;
+    typename C::VI m = (typename C::VI)(((VU)s & C::EXP) + (VU)k.magic_add);  // that of NaN may wrap
     if (SUBNORMALS) m = imax(m, k.magic_min);
     const V r = (s + (V)m) - (V)m;
     return SIGNS ? with_sign(r, s, k) : r;
@@ -144,7 +148,8 @@ template <class C> INL typename C::V round_flush(typename C::V s, const Const<C>
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     if constexpr (!SPLIT_FLOOR && sizeof(typename C::T) == 4) {  // of patterns, the larger is right: one instruction, a choice is more
-        const VI e = (VI)s & (typename C::I)C::EXP, low = (VI)(e < (VI)k.normal_from) & (VI)k.low_magic, m = imax(e + k.magic_add, low);
+        const VI e = (VI)s & (typename C::I)C::EXP, low = (VI)(e < (VI)k.normal_from) & (VI)k.low_magic;
+        const VI m = imax((VI)((VU)e + (VU)k.magic_add), low);
         return with_sign((s + (V)m) - (V)m, s, k);
     }
     const V far = s * k.factor, g = (VI)(VU)(((VU)s & ~C::SIGN) < k.normal_from) ? k.low_magic : far;

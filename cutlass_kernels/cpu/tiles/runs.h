@@ -252,8 +252,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
 
     // Totals are never -0: they start from +0, and no sum of two registers that is not both -0 gives one.
-    void in_sequence(const Lengths& lengths, T* c) {
-        memset(c, 0, SIZE * sizeof(T));
+    void in_sequence(const Lengths& lengths, T* c, bool goes_on) {
+        if (!goes_on) memset(c, 0, SIZE * sizeof(T));
         if constexpr (KIND == NONE) {
             for (int64_t i = 0, k = 0; i < lengths.count;) {
                 const int64_t n = lengths[i], count = lengths.same_until(i) - i;
@@ -406,7 +406,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
 
     template <int ROWS> void walk(int row) {
         Rows<ROWS> r = rows<ROWS>(row);
-        if (plan.shape == RunsPlan::SEQUENCE) r.in_sequence(lengths, result(row));
+        if (plan.shape == RunsPlan::SEQUENCE) r.in_sequence(lengths, result(row), plan.goes_on);
         else if (plan.shape == RunsPlan::PAIRS) {
             typename Rows<ROWS>::Pairs p;
             r.feed(p, lengths, lengths.count);

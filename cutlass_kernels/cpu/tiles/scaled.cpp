@@ -67,7 +67,10 @@ template <int ROWS> static void groups_rows(const Tile& t, int row, int64_t n, i
     typedef C32::V V;
     enum { NV = 2 };
     const float *a = (const float*)t.a + row, *b = (const float*)t.b;
-    V sum[ROWS][NV] = {};
+    float* const c = (float*)t.c + row * NV * C32::L;
+    V sum[ROWS][NV];
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) sum[i][j] = load<V>(c + (i * NV + j) * C32::L);
     for (int64_t first = 0; first < t.k; first += block, xa += MR, xb += NV * C32::L) {
         const int64_t last = t.k - first < block ? t.k : first + block;
         for (int64_t k = first; k < last;) {
@@ -87,7 +90,6 @@ template <int ROWS> static void groups_rows(const Tile& t, int row, int64_t n, i
                 for (int j = 0; j < NV; ++j) sum[i][j] = vfma(splat<C32>(xa[row + i]) * load<V>(xb + j * C32::L), s[i][j], sum[i][j]);
         }
     }
-    float* const c = (float*)t.c + row * NV * C32::L;
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C32::L, sum[i][j]);
 }

@@ -40,11 +40,12 @@ template <class C, int KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::
                                                                                                 const Const<C>& k) {
     typedef typename C::V V;
     typedef typename C::VI VI;
+    typedef typename C::VU VU;
     const V s = FROM_ZERO ? vfma(a, b, V{}) : a * b;
     const VI e = (VI)s & (typename C::I)C::EXP;
-    VI m = e + k.magic_add;
+    VI m = (VI)((VU)e + (VU)k.magic_add);
     if (KIND == SPECIAL) {  // of any product
-        const VI most = (VI)k.big_hi + k.magic_add;
+        const VI most = (VI)((VU)k.big_hi + (VU)k.magic_add);
         m = m < most ? m : most;
     }
     if (KIND == SUB) m = imax(m, k.magic_min);

@@ -16,6 +16,7 @@ from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 from ..dtypes import NUMBERS
 from ..expanded import stored
 from ..product import Ran
+from . import signals
 from .prepared import Prepared, prepare, refuses
 from .quantize import quantize
 from .records import GEMM_CALL, Extras
@@ -85,14 +86,17 @@ def gemm(
     Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
     spec's own output rounding. ``seed`` matters only for stochastic specs; ``row`` is the first row's index among those
     that the accumulator's bits are drawn for (casts draw from their tensors' first element on). Returns what ran.
-    Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A; where a
-    palette's member permutes terms, (8 + 32) x K more per thread.
+    Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A, less
+    for few outputs of many terms (docs/design/cpu.md#memory); where a palette's member permutes terms, (8 + 32) x K
+    more per thread. Handlers of signals run during the call; one that raises ends it, and leaves ``out`` written in
+    part.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason.
         SpecError: for ``c`` or ``select`` without a place in ``spec``.
         SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
+        KeyboardInterrupt: at Ctrl-C, in the main thread.
     """
     known = _known(spec)
     if known.has_blocks and scales is None:
@@ -213,7 +217,12 @@ def _call(
 
 
 def failure(code: int, k: int, n: int) -> Exception:
-    """What the library could not do."""
+    """What the library could not do.
+
+    Raises what the handler of a signal raised, KeyboardInterrupt at Ctrl-C, where one ended the product.
+    """
+    if code == -4:
+        signals.raise_pending(library())
     if code == -3:
         return SelectError(
             "a palette without select; allowed: one index for each element of the result.\n"

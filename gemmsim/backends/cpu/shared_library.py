@@ -11,6 +11,7 @@ from pathlib import Path
 from gemmsim.formats.errors import shown
 
 from .. import environment
+from . import signals
 from .records import GEMM_CALL, CastRecord, EventRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
@@ -19,7 +20,7 @@ __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 #: ``baseline``; aarch64 has ``neon``, and anything else ``baseline``.
 ISAS = ("avx512fp16", "avx512", "avx2", "neon", "baseline")
 
-_ABI = 4
+_ABI = 5
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -66,6 +67,7 @@ def _load() -> ctypes.CDLL:
     lib.gemmsim_counted_gemm.restype = c_int64
     lib.gemmsim_quantize.argtypes = [POINTER(QuantizeArgs)]
     lib.gemmsim_quantize.restype = c_int
+    signals.listen(lib)
     wanted = environment.text(environment.ISA)
     if wanted is not None:
         _select(lib, wanted.lower())

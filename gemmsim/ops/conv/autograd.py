@@ -12,7 +12,7 @@ from gemmsim.backends import acceleration
 from ..once import differentiable_once
 from ..product import underflow
 from ..product.affine_plan import AffinePlan, Product
-from ..product.autograd import add_exponents, gradients_are_pytorchs, quantize_step, work_dtype
+from ..product.autograd import add_exponents, gradients_are_pytorchs, quantize_step, sources_in_transforms, work_dtype
 from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
@@ -77,6 +77,7 @@ class ConvFunction(torch.autograd.Function):
         x, weight, bias, ctx.plan, ctx.seed, ctx.where, _, counter, ctx.site = inputs
         _, left, right, scale_x, scale_w = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
+        ctx.as_given = left is None and right is None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(
             (x if left is None else left) if ctx.needs_input_grad[1] else None,
@@ -84,6 +85,7 @@ class ConvFunction(torch.autograd.Function):
             scale_x,
             scale_w,
             counter,
+            *sources_in_transforms((x, left), (weight, right)),
         )
         # As in AffineFunction: the engine may run the backward pass in a thread of its own.
         ctx.traced = torch.compiler.is_compiling()
@@ -132,7 +134,7 @@ def _rest(ctx: Any) -> tuple[Tensor | None, str | None]:
 def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of all arguments of ``ConvFunction``."""
     plan: AffinePlan = ctx.plan
-    x, weight, scale_x, scale_w, ctx.counter = saved
+    x, weight, scale_x, scale_w, ctx.counter = saved[:5]
     scale_g = None
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)

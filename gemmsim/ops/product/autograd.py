@@ -29,6 +29,7 @@ __all__ = [
     "gradients",
     "gradients_are_pytorchs",
     "quantize_step",
+    "sources_in_transforms",
     "work_dtype",
 ]
 
@@ -36,10 +37,15 @@ __all__ = [
 def gradients_are_pytorchs(ctx: Any, saved: tuple[Any, ...]) -> bool:
     """Whether a backward pass is PyTorch's own products of the operands as they were given."""
     plan: AffinePlan = ctx.plan
-    if not plan.has_native_gradients:
-        return False
-    given = (t is None or t.requires_grad == needs for t, needs in zip(saved, ctx.needs_input_grad[:2], strict=False))
-    return saved[2] is None and saved[3] is None and all(given)
+    return plan.has_native_gradients and ctx.as_given
+
+
+def sources_in_transforms(*pairs: tuple[Tensor, Tensor | None]) -> list[Tensor]:
+    """What to save besides: of pairs (operand, what was multiplied in its place) the operands that were cast, where one
+    transform of ``torch.func`` runs inside another. The outer one learns from them that a gradient depends on them."""
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is None:
+        return []
+    return [operand for operand, multiplied in pairs if multiplied is not None]
 
 
 class AffineFunction(torch.autograd.Function):
@@ -111,8 +117,10 @@ class AffineFunction(torch.autograd.Function):
             scale_a,
             scale_b,
             inputs[9] if len(inputs) > 9 else None,
+            *sources_in_transforms((a, left), (b, right)),
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
+        ctx.as_given = left is None and right is None
         ctx.row = inputs[8] if len(inputs) > 8 else 0
         ctx.site = inputs[10] if len(inputs) > 10 else None
         # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
@@ -175,7 +183,7 @@ def _found(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
 
 def _are_plain(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> bool:
     """Whether each gradient is one product of tensors as they are, and nobody looks."""
-    left, right, _, _, counter = saved
+    left, right, _, _, counter = saved[:5]
     batch = grad.shape[:-2]
     if not ctx.plan.has_plain_gradients or counter is not None:
         return False
@@ -201,7 +209,7 @@ def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradient
 def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor, lost: underflow.Lost | None) -> Gradients:
     """The gradients by way of the operators."""
     plan: AffinePlan = ctx.plan
-    left, right, scale_a, scale_b, ctx.counter = saved
+    left, right, scale_a, scale_b, ctx.counter = saved[:5]
     reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
     reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
     scale_g = None
