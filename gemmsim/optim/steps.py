@@ -13,6 +13,7 @@ from gemmsim.formats import Cast
 from gemmsim.ops import quantize, quantizer
 from gemmsim.ops.casts import carrier_dtype, target_of
 from gemmsim.ops.errors import message
+from gemmsim.ops.straight_through import Quantizer
 
 __all__ = [
     "OptimizerError",
@@ -84,6 +85,9 @@ def read_step(owner: str, name: str, quant: Any) -> StepQuant | None:
 
 
 def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any], Any]) -> Any:
+    inner = getattr(quant, "function", None)  # of gemmsim.nn.Quantizer
+    if isinstance(own := inner if isinstance(inner, Quantizer) else quant, Quantizer):
+        quant = own.forward  # its format is known, and its random bits come from the optimizer's seed
     if quant is None or (callable(quant) and not isinstance(quant, type)):
         return quant
     try:

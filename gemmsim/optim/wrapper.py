@@ -14,7 +14,7 @@ from gemmsim.ops.errors import message
 
 from .base import Closure, evaluate
 from .draws import SeededRoundings
-from .steps import OptimizerError, Rounded, TensorQuant, holder, read_tensor
+from .steps import OptimizerError, Rounded, TensorQuant, check_held, holder, read_tensor
 
 __all__ = ["QOptim"]
 
@@ -47,7 +47,8 @@ class QOptim(SeededRoundings):
     Source: docs/reference/optim.md#qoptim.
 
     Raises:
-        OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``.
+        OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``. In
+            ``step``, without ``acc_quant``, for formats whose numbers the weights' dtype does not hold.
     """
 
     optim: Optimizer
@@ -86,6 +87,8 @@ class QOptim(SeededRoundings):
         self._begin_step()
         active = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
         for parameter in active:
+            for name in _QUANTS if self.acc_quant is None else ():
+                check_held("QOptim", name, getattr(self, name), parameter)
             if self.grad_quant is not None:
                 parameter.grad.copy_(self._rounded(parameter, self.grad_quant, parameter.grad))
         with self._masters_in_place(active):

@@ -74,7 +74,7 @@ print(*[str(one.message) for one in told], sep="\\n")
 
 def test_a_spec_alone_warns_once_of_its_gradients():
     count, text = trained("e4m3 : fp32")
-    assert count == 1 and "all_products(e4m3 : e8m23)" in text and "'dgrad': ':e8m23'" in text
+    assert count == 1 and "all_products(e4m3 : e8m23)" in text and "dgrad=':e8m23'" in text
 
 
 @pytest.mark.parametrize(

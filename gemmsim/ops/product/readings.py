@@ -63,7 +63,7 @@ def warn_of_gradients(*products: str | None) -> None:
         f"{text!r} casts the operands of the forward product alone: the backward products multiply the gradient as it "
         "comes.\n"
         f"  Write {f'all_products({text})'!r} to cast the gradient in the same formats, with grad=... in another one, "
-        f"or {{'fprop': {text!r}, 'dgrad': {products[1]!r}, 'wgrad': {products[2]!r}}} for what it does now.",
+        f"or QAffineFormats(fprop={text!r}, dgrad={products[1]!r}, wgrad={products[2]!r}) for what it does now.",
         FormatsWarning,
         stacklevel=caller(),
     )
