@@ -240,7 +240,7 @@ def test_what_no_config_can_be_is_told_all_that_can():
             emulate(bad)
         assert all(word in str(caught.value) for word in (f"of type {type(bad).__name__}", *words))
     with pytest.raises(
-        ConfigError, match="Rule 1 of 1: modules='encoder', kinds='\\*': formats 3 of type int.*spec string"
+        ConfigError, match="Rule 1 of 1: modules='encoder', kinds='\\*': spec 3 of type int.*spec string"
     ):
         emulate([("encoder", 3)])
     for seed in (-1, "a", 1.5, None):
