@@ -147,4 +147,5 @@ def _swap(
 
 def _is_linear(module: nn.Module) -> bool:
     """Whether ``module`` computes what ``torch.nn.Linear`` does, neither its class nor itself with another forward."""
-    return type(module).forward is nn.Linear.forward and "forward" not in vars(module)
+    own = getattr(type(module), "forward", None)  # TorchScript's classes have none
+    return own is nn.Linear.forward and "forward" not in vars(module)

@@ -338,3 +338,12 @@ def test_a_forward_of_the_instance_is_left():
     gs.mx.swap_linear_with_mx_linear(model, report=lambda table: None)
     x = values(2, 64, dtype=torch.float32)
     assert torch.equal(model.second(x), x * 2) and type(model.first) is gs.mx.MXLinear
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["swap_linear_with_mx_linear", "swap_linear_with_mx_inference_linear"])
+def test_modules_of_torchscript_are_left(name):
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(32, 32), nn.ReLU()))
+    model = nn.Sequential(nn.Linear(32, 32), scripted)
+    getattr(gs.mx, name)(model, "mxfp8_e4m3")
+    assert type(model[0]).__name__.startswith("MX") and model[1] is scripted
