@@ -16,7 +16,7 @@ from gemmsim.nn.undoing import naming, unchanged_on_error
 from gemmsim.nn.weights import current_weight
 
 from .config import config_of
-from .errors import CalibrationError, DescriptorError, message
+from .errors import CalibrationDataError, CalibrationError, DescriptorError, message
 from .histogram import HistogramCalibrator
 from .integer_products import product_formats
 from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert, quantised_class
@@ -261,11 +261,27 @@ def _collect(
             for q in found:
                 if id(q) in once:
                     q.disable_calib()
-            _run(model, batches, progress)
+            try:
+                _run(model, batches, progress)
+            except CalibrationDataError as error:
+                with naming(_where(model, error)):
+                    raise
     finally:
         for q, quant, calib in switches:
             q._if_quant, q._if_calib = quant, calib
     return found
+
+
+def _where(model: nn.Module, error: Exception) -> str:
+    """Path of the quantiser in which ``error`` was raised."""
+    paths = {q: name for name, q in model.named_modules() if isinstance(q, TensorQuantizer)}
+    trace = error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, TensorQuantizer) and owner in paths:
+            return paths[owner]
+        trace = trace.tb_next
+    return "a quantiser"
 
 
 def _saw_data(q: TensorQuantizer) -> bool:

@@ -335,3 +335,13 @@ def test_quantisers_that_no_batch_reaches_are_named_and_may_be_left(method):
     assert torch.equal(model.e[0].input_quantizer.amax, before) and model.e[1].input_quantizer.amax is not None
     with pytest.raises(RuntimeError, match="unreached='drop'; allowed: 'error', 'keep'"):
         tq.calibrate(model, [x], method, unreached="drop")
+
+
+@pytest.mark.parametrize("method", ["max", "percentile", "mse", "entropy"])
+def test_data_that_is_not_finite_is_placed(method):
+    """In which quantiser, of all of a model."""
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(3)))
+    model[1].register_forward_hook(lambda module, inputs, output: output * float("nan"))
+    gs.tensor_quant.quantize_(model, {"*input_quantizer": {"num_bits": 8, "axis": None}})
+    with pytest.raises(gs.tensor_quant.CalibrationDataError, match=r"^2\.input_quantizer: calibration: NaN"):
+        gs.tensor_quant.calibrate(model, [torch.randn(4, 8)], method=method)
