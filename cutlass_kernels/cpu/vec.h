@@ -75,6 +75,8 @@ struct C64 {
 template <class C> INL typename C::V splat(typename C::T x) { return x - (typename C::V){}; }
 template <class C> INL typename C::VU splat_u(typename C::U x) { return x - (typename C::VU){}; }
 template <class C> INL typename C::VI splat_i(typename C::I x) { return x - (typename C::VI){}; }
+// x + y, which wraps where it leaves the type; what comes of infinities and NaN does, and nobody looks at it.
+INL C32::VI wrapped_sum(C32::VI x, C32::VI y) { return (C32::VI)((C32::VU)x + (C32::VU)y); }
 template <class V, class S> INL V cast_to(S x) { return (V)x; }
 template <class V, class T> INL V load(const T* p) {
     V v;

@@ -87,15 +87,15 @@ static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatA
 // to a multiple of the quantum, exactly where that number is finite and the smallest normal number is one of float's.
 template <int N> static void round_near_as(const float* x, float* y, int64_t n, int trailing, float limit, float least, bool flush,
                                            bool absolute) {
-    const int32_t more = ((23 - trailing) << 23) | 0x400000;
-    int32_t lowest;
+    const uint32_t more = ((uint32_t)(23 - trailing) << 23) | 0x400000;
+    uint32_t lowest;
     memcpy(&lowest, &least, sizeof lowest);
     const int32_t sign = absolute ? 0x7FFFFFFF : -1;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
         float v = x[i];
         v = v > limit ? limit : v;
         v = v < -limit ? -limit : v;
-        int32_t field;
+        uint32_t field;  // of a NaN the sum wraps
         memcpy(&field, &v, sizeof field);
         field &= 0x7F800000;
         field = (field > lowest ? field : lowest) + more;

@@ -8,10 +8,10 @@
 namespace gemmsim {
 
 // The exponent that aligns a decoded operand: a subnormal's is that of the smallest normal of its own format; with a zero's no product
-// counts.
+// counts. Those of infinities and NaN are not looked at.
 inline int hardware_exponent(double x, int emin) {
     if (x == 0) return ZERO_EXPONENT;
-    const int e = ilogb(x);
+    const int e = is_nan(x) || is_inf(x) ? 0 : ilogb(x);
     return e < emin ? emin : e;
 }
 

@@ -94,8 +94,9 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     typedef typename C::VU VU;
     if (CLAMP) s = clamped(k.big_lo, k.big_hi, s);
     const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
-    const VI lift = k.base << C::MB, low = (VI)(VU)(e < k.normal_from);
-    const V P = (V)((VU)(low ? k.power_min : (VI)e + lift) | sign);
+    const VU lift = (VU)k.base << C::MB;  // of NaN the sum may wrap
+    const VI low = (VI)(VU)(e < k.normal_from);
+    const V P = (V)((low ? (VU)k.power_min : e + lift) | sign);
     V x = s;
     if (MODE == SR) x = fma_directed<C, MODE>(P, to_float(R) * k.random_scale, s);
     if (MODE == RNA) x = fma_directed<C, MODE>(P, splat<C>(Const<C>::power(-C::MB - 1)), s);

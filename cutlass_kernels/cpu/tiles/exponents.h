@@ -66,7 +66,7 @@ INL void fields_of_a(const float* x, int64_t count, int emin, int32_t* out) {
         C32::V v = {};
         if (C32::L > MR && i + C32::L > count * MR) memcpy(&v, x + i, sizeof(float) * MR);
         else v = load<C32::V>(x + i);
-        store(out + i, (aligning_field(v, emin) & 0xFFFF) * 0x10001);
+        store(out + i, (C32::VI)((C32::VU)(aligning_field(v, emin) & 0xFFFF) * 0x10001u));
     }
 }
 INL void fields_of_b(const float* x, int64_t count, int emin, int16_t* out) {

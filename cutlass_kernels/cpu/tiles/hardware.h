@@ -78,7 +78,7 @@ template <int ROWS> INL void cut_sums(const float* a, const float* b, int first,
 #pragma GCC unroll 8
             for (int i = 0; i < ROWS; ++i) {
                 const V x = splat<C32>(a[q * MR + row + i]);
-                for (int j = 0; j < NV; ++j) total[i][j] += __builtin_convertvector(x * y[j] * scale[i][j], VI);
+                for (int j = 0; j < NV; ++j) total[i][j] = wrapped_sum(total[i][j], __builtin_convertvector(x * y[j] * scale[i][j], VI));
             }
         }
         alignas(64) int32_t part[ROWS * NR32];

@@ -51,7 +51,7 @@ INL C32::V float_toward_zero(C32::VI x) {
 #endif
 // Of 2^24 and more without its lowest eight bits, but odd if one of them was set.
 INL C32::V float_odd(C32::VI x) {
-    const C32::VI low = x & 255, odd = (x - low) | ((C32::VI)(low != 0) & 256), large = (C32::VI)((C32::VU)(x + (1 << 24)) > 1u << 25);
+    const C32::VI low = x & 255, odd = (x - low) | ((C32::VI)(low != 0) & 256), large = (C32::VI)((C32::VU)x + (1u << 24) > 1u << 25);
     return float_of(large ? odd : x);
 }
 
@@ -73,7 +73,7 @@ struct FloatStep {
 
 // x + y; `left`: negative where that leaves int32.
 INL C32::VI looked_at_sum(C32::VI x, C32::VI y, C32::VI& left) {
-    const C32::VI sum = (C32::VI)((C32::VU)x + (C32::VU)y);
+    const C32::VI sum = wrapped_sum(x, y);
     left |= (sum ^ x) & (sum ^ y);
     return sum;
 }
@@ -108,7 +108,8 @@ INL void add_cut(const FloatStep& x, int row, int begin, int end, int stride, co
         for (int i = 0; i < ROWS; ++i) {
             const V one = splat<C32>(x.a[q * MR + row + i]);
 #pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) total[i][j] += __builtin_convertvector(one * right[j] * scale[i][j], C32::VI);
+            for (int j = 0; j < NV; ++j)
+                total[i][j] = wrapped_sum(total[i][j], __builtin_convertvector(one * right[j] * scale[i][j], C32::VI));
         }
     }
 }

@@ -60,7 +60,7 @@ struct FlooredEnd {
     INL_MEMBER VI shifted_down(VI x, VI n) const { return x >> -imax(-n, deepest); }
 
     // Whether -end <= x < end.
-    INL_MEMBER VI within(VI x, VI end) const { return (VI)((C32::VU)(x + end) < (C32::VU)(end + end)); }
+    INL_MEMBER VI within(VI x, VI end) const { return (VI)((C32::VU)x + (C32::VU)end < (C32::VU)(end + end)); }
 
     // `total`, cut products below exponent e (biased), and the register below the larger exponent; to nearest even.
     INL_MEMBER V operator()(VI total, VI e, V old) const {
@@ -69,16 +69,17 @@ struct FlooredEnd {
         VI whole, last;  // places of the sum, and its bits as far as int32 holds them
         VI few;
         if (__builtin_expect(any_negative(few_places - below_top), 0)) {
-            whole = shifted_down(total, below_top) + addend;
+            whole = wrapped_sum(shifted_down(total, below_top), addend);
             few = within(whole, large);
             const VI over = bits - below_top, below = shifted_down(total << imax(over, (VI){}), imax(-over, (VI){})) & mask;
             const VI kept = below & (within(whole, large + large) ? above_last : above_two);
-            last = few ? (whole << (BITS_BELOW - 1)) + (below >> 1 | (below & one)) : (whole + whole) | ((VI)(kept != 0) & one);
+            last = few ? wrapped_sum(whole << (BITS_BELOW - 1), below >> 1 | (below & one))
+                       : wrapped_sum(whole, whole) | ((VI)(kept != 0) & one);
         } else {
-            whole = (total >> below_top) + addend;
+            whole = wrapped_sum(total >> below_top, addend);
             few = within(whole, large);
             const VI below = total << (bits - one - below_top) & half_mask;
-            last = few ? (whole << (BITS_BELOW - 1)) + below : (whole + whole) | ((VI)(below != 0) & one);
+            last = few ? wrapped_sum(whole << (BITS_BELOW - 1), below) : wrapped_sum(whole, whole) | ((VI)(below != 0) & one);
         }
         const V sum = float_of(last);
         return sum * (V)(((top - down) << C32::MB) + (~few & coarser));
@@ -110,7 +111,7 @@ template <int ROWS> INL void floored_rows(const FloatStep& x, const FlooredEnd& 
             VI sum = total[0][i][j], top = e[0][i][j];
             if (halves) {
                 top = imax(top, e[1][i][j]);
-                sum = end.shifted_down(sum, top - e[0][i][j]) + end.shifted_down(total[1][i][j], top - e[1][i][j]);
+                sum = wrapped_sum(end.shifted_down(sum, top - e[0][i][j]), end.shifted_down(total[1][i][j], top - e[1][i][j]));
             }
             float* const at = c + i * NR32 + j * C32::L;
             store(at, end(sum, top, load<V>(at)));

@@ -124,7 +124,7 @@ template <class C, bool MIDPOINTS> struct SeenLifted {
         normal = first ? (VI)s : normal & (VI)s;
     }
     INL_MEMBER bool found(const Watch<C32>&) const {
-        VI all = normal + normal;
+        VI all = (VI)((C32::VU)normal + (C32::VU)normal);
         if (MIDPOINTS) all &= midpoints != (VI)splat_u<C32>(C32::SIGN);
         return _mm256_movemask_ps((__m256)all) != 0xFF;
     }
