@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim.ops import qmatmul
 from gemmsim.ops.dispatch import needs_autograd
 from gemmsim.ops.errors import GradError, message
+from gemmsim.ops.forward_mode import applied
 from gemmsim.ops.once import differentiable_once
 from gemmsim.ops.tracing import allow_in_graph
 
@@ -45,7 +46,9 @@ def frozen_product(
     if not needs_autograd(x):
         return _product(x, weight, *how)
     kind = (str(weight.format), weight.packing, weight.dtype)
-    result: Tensor = _Frozen.apply(x, weight.codes, weight.scales, weight.tensor_scale, kind, how)
+    result: Tensor = applied(
+        "MXInferenceLinear", _Frozen, x, weight.codes, weight.scales, weight.tensor_scale, kind, how
+    )
     return result
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.ops import qmatmul
 from gemmsim.ops.errors import GradError, message
+from gemmsim.ops.forward_mode import applied
 from gemmsim.ops.tracing import allow_in_graph
 
 from .arguments import block_of
@@ -68,7 +69,7 @@ def product(
         SpecError: for accumulators that need blocks along the sum, where they do not lie so.
     """
     dtype = torch.promote_types(a.dtype, b.dtype) if out_dtype is None else out_dtype
-    result: Tensor = _Product.apply(a, b, None if accumulator is None else str(accumulator), dtype)
+    result: Tensor = applied("mx.matmul", _Product, a, b, None if accumulator is None else str(accumulator), dtype)
     return result
 
 

@@ -12,6 +12,7 @@ from gemmsim.formats import BlockFormat
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_out_dtype
 from gemmsim.ops.errors import DTypeError, ShapeError, message
+from gemmsim.ops.forward_mode import applied
 
 from .arguments import (
     BlockLike,
@@ -221,7 +222,7 @@ class MXTensor(Tensor):
         from .autograd import FromMX
 
         check_out_dtype("MXTensor.dequantize", self.dtype if dtype is None else dtype)
-        result: Tensor = FromMX.apply(self, self.dtype if dtype is None else dtype)
+        result: Tensor = applied("MXTensor.to", FromMX, self, self.dtype if dtype is None else dtype)
         return result
 
     def to_dtype(self, dtype: torch.dtype | None = None) -> Tensor:
@@ -284,7 +285,7 @@ def to_mx(
         fmt, order = compatible(fmt, compat)
         packing = order if packing is None else packing
     names = block_key(fmt), None if act_format is None else block_key(act_format)
-    result: MXTensor = ToMX.apply(x, names[0], dim, packing, tensor_scale, names[1])
+    result: MXTensor = applied("to_mx", ToMX, x, names[0], dim, packing, tensor_scale, names[1])
     return result
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_same_inner
 from gemmsim.ops.errors import ShapeError, message
+from gemmsim.ops.forward_mode import applied
 from gemmsim.ops.once import differentiable_once
 from gemmsim.ops.tracing import allow_in_graph
 
@@ -93,5 +94,5 @@ def differentiable_product(
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
     dtype = torch.promote_types(a.dtype, b.dtype) if out_dtype is None else out_dtype
-    result: Tensor = _Matmul.apply(a, b, formats, accumulators, hp, dtype)
+    result: Tensor = applied("mx.trained_matmul", _Matmul, a, b, formats, accumulators, hp, dtype)
     return result

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from .errors import GradError, message
 
-__all__ = ["is_on", "refused"]
+__all__ = ["applied", "is_on", "refused"]
 
 
 def is_on() -> bool:
@@ -36,6 +36,18 @@ def refused(owner: str, *values: Any) -> Iterator[None]:
         if "jvp" not in str(error):
             raise
         raise _error(owner) from None
+
+
+def applied(owner: str, function: Any, *args: Any) -> Any:
+    """``function.apply(*args)`` of an autograd function, which has no derivative in forward mode.
+
+    Raises:
+        GradError: naming ``owner``, for tensors with a tangent.
+    """
+    if torch.compiler.is_compiling() or not is_on():
+        return function.apply(*args)
+    with refused(owner, *args):
+        return function.apply(*args)
 
 
 def _has_tangent(tensor: Tensor) -> bool:

@@ -16,6 +16,7 @@ from .arrays import called_with_arrays, is_array
 from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
+from .forward_mode import applied
 from .once import differentiable_once
 from .product.operators import quantize_op
 from .tracing import assume_constant_result
@@ -131,7 +132,7 @@ def quantizer(
 def _pass_through(x: Tensor, steps: tuple[str | None, str | None, Any]) -> Tensor:
     check_float("quantizer", "x", x)
     check_device("quantizer", x, names="x")
-    result: Tensor = _StraightThrough.apply(x, *steps)[0]
+    result: Tensor = applied("quantizer", _StraightThrough, x, *steps)[0]
     return result
 
 

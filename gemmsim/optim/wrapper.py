@@ -82,7 +82,11 @@ class QOptim(SeededRoundings):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One step; the closure's loss, if one is given. The closure runs once, with the weights as they are."""
+        """One step; the closure's loss, if one is given. The closure runs once, with the weights as they are.
+
+        Raises:
+            OptimizerError: without ``acc_quant``, for formats whose numbers the weights' dtype does not hold.
+        """
         loss = evaluate(closure)
         self._begin_step()
         active = [p for group in self.param_groups for p in group["params"] if p.grad is not None]

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device
+from gemmsim.ops.forward_mode import applied
 
 from . import symbolic as onnx
 from .arguments import as_amax, prepared
@@ -82,5 +83,7 @@ def fake_affine_tensor_quant(
     low, high = as_amax(min_range, x), as_amax(max_range, x)
     check_device(owner, x, low, high, "inputs min_range max_range")
     shape = common_shape(owner, x, low, high)
-    result: Tensor = FakeAffine.apply(x if shape == x.shape else x.expand(shape), low, high, num_bits)
+    result: Tensor = applied(
+        "fake_affine_tensor_quant", FakeAffine, x if shape == x.shape else x.expand(shape), low, high, num_bits
+    )
     return result

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_ints, check_tensor
+from gemmsim.ops.forward_mode import applied
 
 from . import eager
 from . import symbolic as onnx
@@ -187,7 +188,7 @@ def dynamic_block_quant(
         write_out(owner, x, out)
         blocks_out_op(x if offset is None else x - offset, grid, size, _scale_name(scale_bits), second, propagate, out)
         return out if offset is None else out.add_(offset)
-    result: Tensor = DynamicBlock.apply(
+    result: Tensor = applied("dynamic_block_quant", DynamicBlock,
         x, size, second, offset, num_bits, scale_bits, trt_high_precision_dtype, onnx_quantizer_type,
         bool(pass_through_bwd), grid, propagate,
     )  # fmt: skip

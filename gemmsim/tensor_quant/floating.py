@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
+from gemmsim.ops.forward_mode import applied
 
 from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, write_out
@@ -126,8 +127,17 @@ def scaled_e4m3(
         write_out(owner, x, out)
         fake_out_op(x, scale, name, offset, propagate, out)
         return out
-    result: Tensor = ScaledElement.apply(
-        x, scale, offset, E, M, trt_high_precision_dtype, bool(pass_through_bwd), propagate
+    result: Tensor = applied(
+        "scaled_e4m3",
+        ScaledElement,
+        x,
+        scale,
+        offset,
+        E,
+        M,
+        trt_high_precision_dtype,
+        bool(pass_through_bwd),
+        propagate,
     )
     return result
 
@@ -160,5 +170,5 @@ def fp8_eager(x: Tensor, amax: Tensor | float | None = None) -> Tensor:
 def fp4_cast_ste(x: Tensor) -> Tensor:
     """Each element rounded to e2m1 (ties to even, saturating at 6), with a gradient where |x| <= 6."""
     v, _, _ = prepared("fp4_cast_ste", x, None)
-    result: Tensor = _Fp4Cast.apply(v)
+    result: Tensor = applied("fp4_cast", _Fp4Cast, v)
     return result

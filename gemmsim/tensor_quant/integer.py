@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from gemmsim.ops.arrays import takes_arrays
+from gemmsim.ops.forward_mode import applied
 
 from . import symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
@@ -192,7 +193,7 @@ def fake_tensor_quant(
         write_out(owner, x, out)
         fake_out_op(x, scale, name, offset, propagate, out)
         return out
-    result: Tensor = FakeQuant.apply(
+    result: Tensor = applied("fake_tensor_quant", FakeQuant,
         x, scale, offset, num_bits, bool(unsigned), bool(narrow_range), trt_high_precision_dtype,
         bool(pass_through_bwd), block_size, axis, propagate,
     )  # fmt: skip
@@ -290,7 +291,7 @@ def int_cast_ste(x: Tensor, num_bits: int, unsigned: bool = False, narrow_range:
     low = 0.0 if unsigned else -high if narrow_range else -high - 1
     if unsigned:
         v = _Floor.apply(v)
-    result: Tensor = _IntCast.apply(v, name, low, high)
+    result: Tensor = applied("int_cast", _IntCast, v, name, low, high)
     return result
 
 

@@ -168,3 +168,25 @@ def test_batches_of_gradients_are_not_cut_off():
         y = x @ w
     with pytest.raises(gs.GradError, match="derivative of its gradient"):
         torch.autograd.grad(y, x, torch.eye(12).view(12, 3, 4), is_grads_batched=True, create_graph=True)
+
+
+LAYERS = {
+    "MXInferenceLinear": lambda: _converted(gs.mx.swap_linear_with_mx_inference_linear),
+    "mx.trained_matmul|MXLinear|trained": lambda: _converted(gs.mx.swap_linear_with_mx_linear),
+    "quantizer": lambda: gs.quantizer("bf16"),
+    "fake_tensor_quant": lambda: lambda x: gs.tensor_quant.fake_tensor_quant(x, torch.tensor(1.0)),
+    "to_mx": lambda: lambda x: gs.mx.to_mx(x, "mxfp8_e4m3").dequantize(),
+}
+
+
+def _converted(convert):
+    model = nn.Sequential(nn.Linear(32, 4))
+    convert(model, "mxfp8_e4m3")
+    return model
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_forward_mode_is_refused_by_layers_and_casts(name):
+    call, x = LAYERS[name](), torch.ones(2, 32)
+    with pytest.raises(gs.GradError, match=rf"({name}).*: a derivative in forward mode"):
+        torch.func.jvp(call, (x,), (x,))
