@@ -66,6 +66,7 @@ template <class T> struct SlicedTile {
         memset(registers, 0, sizeof registers);
     }
     __attribute__((noinline)) void add(const Tile& t) {
+        Tile part = t;
         int64_t terms = held;
         for (int64_t k = 0; k < t.k; k += BLOCK) {
             const int64_t n = t.k - k < BLOCK ? t.k - k : BLOCK;
@@ -76,7 +77,6 @@ template <class T> struct SlicedTile {
             terms += n;
             cut((const double*)t.a + k * MR, n * MR, how.top_a, how.a, a, BLOCK * MR);
             cut((const double*)t.b + k * nr, n * nr, how.top_b, how.b, b, BLOCK * nr);
-            Tile part = t;
             part.k = n;
             for (int i = 0; i < how.a; ++i)
                 for (int j = 0; j < how.b; ++j) {

@@ -72,7 +72,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
         const Rounded<C, KIND, ODD> add = {ka}, mul = {km};
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
-        if (!tile.begins) get_sums<C, ROWS>(out, rest, s, c);
+        if (__builtin_expect(!tile.begins, 0)) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)wager.most);
         VI lost = {};
 #if ISA_MODES
@@ -109,7 +109,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
         }
-        if (!tile.ends) put_sums<C, ROWS>(s, c, out, rest);
+        if (__builtin_expect(!tile.ends, 0)) put_sums<C, ROWS>(s, c, out, rest);
         for (int i = 0; tile.ends && i < ROWS; ++i)
             for (int j = 0; j < NV; ++j)
                 store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));

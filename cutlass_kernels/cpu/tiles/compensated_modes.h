@@ -93,7 +93,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
         V s[ROWS][NV] = {}, c[ROWS][NV] = {};
-        if (!tile.begins) get_sums<C, ROWS>(out, rest, s, c);
+        if (__builtin_expect(!tile.begins, 0)) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)wager.most);
         VI lost = {};
         const int64_t segment = KIND == FAST ? wager.steps : tile.k;
@@ -120,7 +120,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
                     for (int j = 0; j < NV; ++j)
                         lost |= ~((VI)((V)((VU)s[i][j] & ~C::SIGN) < most) & (VI)((V)((VU)c[i][j] & ~C::SIGN) < most));
         }
-        if (!tile.ends) {
+        if (__builtin_expect(!tile.ends, 0)) {
             put_sums<C, ROWS>(s, c, out, rest);
             return none_of(lost);
         }
