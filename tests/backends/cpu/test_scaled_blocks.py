@@ -193,8 +193,8 @@ def test_what_they_are_not_for_is_refused(text):
 @pytest.mark.parametrize("name", ["FP[1|4|3,7](_N)", "MXFP8[E4M3]{4,0}", "SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{5}"])
 def test_as_an_operator(name):
     x = torch.randn(5, 6, 7, generator=torch.Generator().manual_seed(2))
+    want = torch.stack([gs.quantize(x[:, i], name) for i in range(6)])  # which loads the operators
     torch.library.opcheck(torch.ops.gemmsim.quantize.default, (x, name))
-    want = torch.stack([gs.quantize(x[:, i], name) for i in range(6)])
     assert_bitwise_equal(torch.vmap(lambda t: torch.ops.gemmsim.quantize(t, name), in_dims=1)(x), want)
     compiled = torch.compile(lambda t: gs.quantize(t, name) + 1, fullgraph=True, backend="aot_eager")
     assert_bitwise_equal(compiled(x), gs.quantize(x, name) + 1)
