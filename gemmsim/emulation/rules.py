@@ -496,6 +496,4 @@ def _draws(formats: QAffineFormats | RowSteps) -> bool:
 def _shown(formats: QAffineFormats | RowSteps | None) -> str:
     if formats is None:
         return "PyTorch's own"
-    if isinstance(formats, RowSteps):
-        return str(formats)
-    return source_of(formats) or str(formats)
+    return str(formats) if isinstance(formats, RowSteps) else source_of(formats) or str(formats)
