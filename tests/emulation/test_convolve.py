@@ -1,5 +1,7 @@
 """Convolutions, transposed ones too, in every spelling, against the net."""
 
+from itertools import product
+
 import pytest
 import torch
 from emulation.agreement import NARROW, agree, numbers, same
@@ -177,22 +179,39 @@ def test_empty_ones_are_pytorchs():
         assert F.conv1d(x, x[:, :, :3]).dtype == torch.complex64
 
 
-def test_results_lie_in_memory_as_pytorchs_do():
-    """Of images: in volumes PyTorch's layout depends on the number of threads."""
-    last, direct, back = torch.channels_last, torch.nn.Conv2d, torch.nn.ConvTranspose2d
-    modules = [
-        kind(*how, groups=g) for kind in (direct, back) for how, g in (((4, 6, 2), 2), ((1, 3, 1), 1), ((4, 1, 2), 1))
-    ]
-    seen = set()
-    for module in modules:
-        x = torch.randn(2, module.in_channels, 3, 3)
-        for images in (x, x.to(memory_format=last)):
-            for layer in (module, module.to(memory_format=last)):
-                want = layer(images)
-                with emulate(":fp32"):
-                    found = layer(images)
-                moving = [d for d in range(found.dim()) if found.shape[d] > 1]
-                assert [found.stride(d) for d in moving] == [want.stride(d) for d in moving]
-                seen.add(found.is_contiguous())
-        module.to(memory_format=torch.contiguous_format)
-    assert seen == {True, False}
+def _order(t):
+    """Strides of the dimensions of more than one entry."""
+    return [stride for stride, size in zip(t.stride(), t.shape, strict=True) if size > 1]
+
+
+def _channels_last(t, yes):
+    """``t`` (B, C, ...) with its channels innermost, or not."""
+    return t.movedim(1, -1).contiguous().movedim(-1, 1) if yes else t.contiguous()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_results_and_gradients_lie_in_memory_as_pytorchs_do(dims, dtype, threads):
+    """PyTorch chooses its kernel, and so the layout, by type, sizes and threads."""
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(threads)
+    try:
+        choices = product((False, True), (1, 4), ((4, 6, 1), (4, 4, 4), (1, 3, 1)), (False, True), (False, True))
+        for transposed, batch, (a, b, groups), x_last, weight_last in choices:
+            x = _channels_last(torch.randn(batch, a, *[3] * dims, dtype=dtype), x_last).requires_grad_()
+            shape = (a, b // groups) if transposed else (b, a // groups)
+            weight = _channels_last(torch.randn(*shape, *[2] * dims, dtype=dtype), weight_last).requires_grad_()
+            call = getattr(torch.nn.functional, f"conv_transpose{dims}d" if transposed else f"conv{dims}d")
+            want = call(x, weight, groups=groups)
+            with emulate(":fp32"):
+                found = call(x, weight, groups=groups)
+            assert _order(found) == _order(want)
+            upstream = torch.randn_like(want)
+            wants = torch.autograd.grad(want, (x, weight), upstream)
+            for one, other in zip(torch.autograd.grad(found, (x, weight), upstream), wants, strict=True):
+                assert _order(one) == _order(other)
+            seen.add(found.is_contiguous())
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {True, False} or dtype is torch.float64  # PyTorch has one kernel for float64 of its own

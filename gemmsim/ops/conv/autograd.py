@@ -90,7 +90,7 @@ class ConvFunction(torch.autograd.Function):
         # As in AffineFunction: the engine may run the backward pass in a thread of its own.
         ctx.traced = torch.compiler.is_compiling()
         ctx.acceleration = None if ctx.traced else acceleration.current()
-        ctx.last = None if ctx.traced else memory_format_of(x, weight)
+        ctx.last = None if ctx.traced else memory_format_of(x, weight, Geometry(*ctx.where))
         ctx.x_size, ctx.kernel = tuple(x.shape[2:]), tuple(weight.shape[2:])
         ctx.shapes = (tuple(x.shape), tuple(weight.shape))
         ctx.dtypes = (x.dtype, weight.dtype, None if bias is None else bias.dtype)

@@ -355,7 +355,7 @@ def affine_conv(
             out = (out + bias.to(work).reshape(-1, *((1,) * (x.dim() - 2)))).to(dtype)
     else:
         out = ConvFunction.apply(x, weight, bias, plan, seed, tuple(where), dtype, counter, site)[0]
-    return laid(out, memory_format_of(x, weight))
+    return laid(out, memory_format_of(x, weight, where))
 
 
 @assume_constant_result
