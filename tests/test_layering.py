@@ -33,7 +33,7 @@ HARDWARE_TABLES = {
 }
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
-    "study": {"", "formats", "arithmetic", "acc", "hardware"},
+    "study": {"", "formats", "arithmetic", "acc", "hardware", "nn.weights"},
     "cli": {
         "",
         "formats",

@@ -22,7 +22,14 @@ from gemmsim.ops.errors import message
 
 from .emulated import is_ours, keep_called
 
-__all__ = ["ComputedWeightError", "computed_parameter", "current_weight", "refuse_computed", "take_hooks"]
+__all__ = [
+    "ComputedWeightError",
+    "computed_parameter",
+    "current_weight",
+    "is_computed_elsewhere",
+    "refuse_computed",
+    "take_hooks",
+]
 
 _DO = (
     "Make it a parameter first: torch.nn.utils.parametrize.remove_parametrizations, remove_weight_norm, "
@@ -78,8 +85,8 @@ def current_weight(module: nn.Module, name: str = "weight") -> Tensor:
     takes the step back. Random parametrisations draw what the next call draws.
 
     Raises:
-        ComputedWeightError: for an attribute that is no parameter, with hooks that may compute it but are none of
-            ``torch.nn.utils``.
+        ComputedWeightError: for an attribute that is neither parameter nor buffer, and that no hook of
+            ``torch.nn.utils`` computes: whoever set it may set it anew before the next call.
     """
     if is_parametrized(module, name):
         with _kept(module):
@@ -87,14 +94,21 @@ def current_weight(module: nn.Module, name: str = "weight") -> Tensor:
     if name not in vars(module):
         return cast(Tensor, getattr(module, name))
     hooks = [hook for hook in module._forward_pre_hooks.values() if _sets(hook) == name]
-    foreign = [hook for hook in module._forward_pre_hooks.values() if _sets(hook) is None and not is_ours(hook)]
-    if not hooks and foreign:
-        asked = f"the weight of a {type(module).__name__}: its {name} is no parameter, and {foreign[0]!r} may set it"
-        raise ComputedWeightError(message(asked, "parameters, and hooks of torch.nn.utils", _DO))
+    if is_computed_elsewhere(module, name):
+        foreign = [hook for hook in module._forward_pre_hooks.values() if _sets(hook) is None and not is_ours(hook)]
+        who = f"{foreign[0]!r}" if foreign else "the code around the layer"
+        asked = f"the weight of a {type(module).__name__}: its {name} is no parameter, and {who} may set it"
+        do = "Calibrate with data, which calls the layer, or make it a parameter."
+        raise ComputedWeightError(message(asked, "parameters, buffers, and hooks of torch.nn.utils", do))
     with _kept(module):
         for hook in hooks:
             hook(module, ())
         return cast(Tensor, vars(module)[name])
+
+
+def is_computed_elsewhere(module: nn.Module, name: str = "weight") -> bool:
+    """Whether ``name`` is a plain attribute, set by nobody that this file knows: only a call shows what it is then."""
+    return name in vars(module) and all(_sets(hook) != name for hook in module._forward_pre_hooks.values())
 
 
 def take_hooks(made: Any, module: Any) -> None:

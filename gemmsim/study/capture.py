@@ -26,6 +26,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils.hooks import RemovableHandle
+
+from gemmsim.nn.weights import current_weight
 
 from .errors import StudyError, nearest
 from .files import atomic_path, make_folder
@@ -52,7 +56,8 @@ def capture_layers(
 
     Linear layers are ``torch.nn.Linear`` and its subclasses, ``gemmsim.nn.QLinear`` among them, that the pass calls as
     modules. The model computes as it always does, emulated layers with their formats; parameters and their gradients
-    are left as they were. Activation checkpointing must be off: it runs layers twice.
+    are left as they were. Weights are those that the calls use, whoever sets them: hooks, parametrisations, the code
+    around the layer. Activation checkpointing must be off: it runs layers twice.
 
     Args:
         inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, else ``model(inputs)``.
@@ -63,8 +68,9 @@ def capture_layers(
             number, or its attribute ``loss``.
 
     Raises:
-        StudyError: a pattern without a match (near names are told), no linear layer, a layer that is not called, an
-            unknown role, no loss to differentiate, a folder that cannot be made.
+        StudyError: a pattern without a match (near names are told), no linear layer, a layer that is not called, or
+            with another weight at another call, an unknown role, no loss to differentiate, a folder that cannot be
+            made.
     """
     for role in roles:
         if role not in ROLES:
@@ -84,8 +90,6 @@ def capture_layers(
             raise StudyError(
                 f"the pass does not call {', '.join(missing[:6])}; leave out such layers, or give other inputs."
             )
-        for name in names:
-            spool.add(name, "weight", 0, _module(model, name).weight)
         spool.write(path, names, {"made_by": "gemmsim.study.capture_layers", "roles": ",".join(roles)})
     return names
 
@@ -97,6 +101,7 @@ def layer_shapes(model: nn.Module, inputs: Any, layers: Sequence[str] = ("*",)) 
         StudyError: a pattern without a match, no linear layer that is called.
     """
     found: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     names = chosen_names(_linear(model), layers)
     handles = []
     for name in names:
@@ -104,7 +109,11 @@ def layer_shapes(model: nn.Module, inputs: Any, layers: Sequence[str] = ("*",)) 
         def count(module: nn.Module, args: tuple[Any, ...], output: Any, name: str = name) -> None:
             found[name] = found.get(name, 0) + math.prod(args[0].shape[:-1])
 
-        handles.append(_module(model, name).register_forward_hook(count))
+        def measure(module: nn.Linear, weight: Tensor, name: str = name) -> None:
+            shapes[name] = tuple(weight.shape)
+
+        layer = _module(model, name)
+        handles += [layer.register_forward_hook(count), _on_weight(layer, measure)]
     try:
         with torch.no_grad():
             _call(model, inputs)
@@ -113,7 +122,6 @@ def layer_shapes(model: nn.Module, inputs: Any, layers: Sequence[str] = ("*",)) 
             handle.remove()
     if not found:
         raise StudyError(f"the pass calls none of {', '.join(names[:6])}; give other inputs or layers.")
-    shapes = {name: tuple(_module(model, name).weight.shape) for name in found}
     return {name: (found[name], shapes[name][1], shapes[name][0]) for name in names if name in found}
 
 
@@ -151,6 +159,17 @@ def _call(model: nn.Module, inputs: Any) -> Any:
     return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
 
+def _on_weight(layer: nn.Linear, use: Callable[[nn.Linear, Tensor], None]) -> RemovableHandle:
+    """A hook that hands ``use`` the weight of each call.
+
+    A parametrised weight is computed at every look: before the call, as the call computes it. Any other is what the
+    layer has right after its own ``forward``.
+    """
+    if is_parametrized(layer, "weight"):
+        return layer.register_forward_pre_hook(lambda module, args: use(module, current_weight(module)))
+    return layer.register_forward_hook(lambda module, args, output: use(module, module.weight), prepend=True)
+
+
 @contextlib.contextmanager
 def _hooked(model: nn.Module, layers: Sequence[str], spool: _Spool, backward: bool) -> Iterator[list[str]]:
     """Hooks on the chosen layers while the body runs; it gets their names."""
@@ -166,7 +185,11 @@ def _hooked(model: nn.Module, layers: Sequence[str], spool: _Spool, backward: bo
             if backward and output.requires_grad:
                 output.register_hook(lambda grad: spool.add(name, "grad", call, grad))
 
-        handles.append(_module(model, name).register_forward_hook(take))
+        def keep(module: nn.Linear, weight: Tensor, name: str = name) -> None:
+            spool.add_weight(name, weight)
+
+        layer = _module(model, name)
+        handles += [layer.register_forward_hook(take), _on_weight(layer, keep)]
     try:
         yield names
     finally:
@@ -205,6 +228,8 @@ class _Spool:
 
     def __init__(self, file: Any) -> None:
         self.file = file
+        #: Of each layer's last weight that is a parameter: where its values are, how often they were written to.
+        self.parameters: dict[str, tuple[nn.Parameter, tuple[int, int]]] = {}
         #: (layer, part, call) -> (offset, bytes, rows, columns, type)
         self.pieces: dict[tuple[str, str, int], tuple[int, int, int, int, torch.dtype]] = {}
 
@@ -219,6 +244,34 @@ class _Spool:
             self.file.write(matrix.view(torch.uint8).numpy().data)
         size = matrix.numel() * matrix.element_size()
         self.pieces[name, part, call] = (offset, size, matrix.shape[0], matrix.shape[1], matrix.dtype)
+
+    def add_weight(self, name: str, weight: Tensor) -> None:
+        """Writes the weight of a layer's first call, and asks whether later ones have the same.
+
+        Raises:
+            StudyError: they do not.
+        """
+        known = self.parameters.get(name)
+        if isinstance(weight, nn.Parameter):
+            mark = weight.data_ptr(), weight._version
+            if known is not None and known[0] is weight and known[1] == mark:
+                return
+            self.parameters[name] = weight, mark
+        first = self.pieces.pop((name, "weight", 0), None)
+        self.add(name, "weight", 0, weight)
+        if first is not None and not self._are_same(first, self.pieces[name, "weight", 0]):
+            raise StudyError(
+                f"{name} is called with different weights, and a file has one of each layer; give inputs with which it "
+                "is called once."
+            )
+
+    def _are_same(self, a: tuple[int, int, int, int, torch.dtype], b: tuple[int, int, int, int, torch.dtype]) -> bool:
+        return a[1:] == b[1:] and self._read(a) == self._read(b)
+
+    def _read(self, piece: tuple[int, int, int, int, torch.dtype]) -> bytes:
+        self.file.seek(piece[0])
+        found: bytes = self.file.read(piece[1])
+        return found
 
     def write(self, path: Path, names: Sequence[str], metadata: Mapping[str, str]) -> None:
         """The safetensors file: header, then the pieces of each matrix one after the other."""

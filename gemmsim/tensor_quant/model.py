@@ -13,7 +13,6 @@ from gemmsim._keywords import takes_spec
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.outer import call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
-from gemmsim.nn.weights import current_weight
 
 from .config import config_of
 from .errors import CalibrationDataError, CalibrationError, DescriptorError, message
@@ -21,6 +20,7 @@ from .histogram import HistogramCalibrator
 from .integer_products import product_formats
 from .layers import QUANTISED, QUANTIZERS, QuantLayer, convert, quantised_class
 from .quantizer import TensorQuantizer
+from .used_weights import taking_weights
 
 __all__ = ["calibrate", "quantize_"]
 
@@ -192,15 +192,16 @@ def calibrate(
             "keep" the amax that they had, none at first.
         options: of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
 
-    While it runs, quantisers collect and quantise nothing, and there are no gradients; weights are taken in once, as
-    the next call of their layer would compute them. The model's training mode is left as it is. The maxima are the same
+    While it runs, quantisers collect and quantise nothing, and there are no gradients. Weights are taken in as their
+    layer's calls use them, once while they stay the same, whoever sets them: hooks, parametrisations, or the code
+    around the layer. Those of layers that no batch reaches are taken in as the next call would compute them, but for
+    plain attributes, which only a call shows. The model's training mode is left as it is. The maxima are the same
     for any split into batches; histograms too, with ``HistogramCalibrator(grow_method="double")``, which is used here.
 
     Raises:
         CalibrationError (RuntimeError): for another method or option, batches that are none, a model without
             quantisers, and quantisers that saw no data, with their names; then no amax has changed.
         CalibrationDataError (AssertionError): for NaN or infinity on the way.
-        ComputedWeightError (TypeError): for a weight that a hook of other packages may compute.
     """
     if method not in ("max", "percentile", "mse", "entropy"):
         asked = f"calibrate: method={method!r}"
@@ -241,12 +242,11 @@ def calibrate(
 def _collect(
     model: nn.Module, batches: Any, method: str, progress: Callable[[int, int | None], None] | None
 ) -> list[TensorQuantizer]:
-    """The static quantisers of ``model``, after they have taken in weights and batches."""
+    """The static quantisers of ``model``, after they have taken in batches, and weights as the calls use them."""
     quantizers = [q for q in model.modules() if isinstance(q, TensorQuantizer)]
     weights: dict[str, Any] = {name: m for name, m in model.named_modules() if isinstance(m, QuantLayer)}
     found = [q for q in quantizers if q.is_enabled and q._calibrator is not None]
     switches = [(q, q._if_quant, q._if_calib) for q in quantizers]
-    once = {id(layer.weight_quantizer) for layer in weights.values()}
     try:
         for q in found:
             _prepare(q, method)
@@ -255,17 +255,12 @@ def _collect(
         with torch.no_grad():
             for q in found:
                 q.enable_calib()
-            for name, layer in weights.items():
-                with naming(name):
-                    layer.weight_quantizer(current_weight(layer))
-            for q in found:
-                if id(q) in once:
-                    q.disable_calib()
-            try:
-                _run(model, batches, progress)
-            except CalibrationDataError as error:
-                with naming(_where(model, error)):
-                    raise
+            with taking_weights(weights, {id(q) for q in found}):
+                try:
+                    _run(model, batches, progress)
+                except CalibrationDataError as error:
+                    with naming(_where(model, error)):
+                        raise
     finally:
         for q, quant, calib in switches:
             q._if_quant, q._if_calib = quant, calib

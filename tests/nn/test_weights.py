@@ -56,15 +56,23 @@ def test_the_weight_is_what_the_next_call_finds(name, training):
         assert torch.equal(layer.weight, found)
 
 
-def test_parameters_buffers_and_plain_attributes_are_themselves():
+def test_parameters_and_buffers_are_themselves():
     layer = nn.Linear(3, 2)
     assert current_weight(layer) is layer.weight and current_weight(layer, "bias") is layer.bias
-    weight = layer.weight.detach()
-    del layer.weight
-    layer.weight = weight  # computed by nobody
-    assert current_weight(layer) is weight
     norm = nn.BatchNorm1d(2)
     assert current_weight(norm, "running_mean") is norm.running_mean
+
+
+def test_a_plain_attribute_may_be_set_anew_before_the_next_call():
+    layer = nn.Linear(3, 2)
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.weight = weight
+    with pytest.raises(
+        gs.nn.ComputedWeightError, match="the code around the layer may set it(.|\n)*Calibrate with data"
+    ):
+        current_weight(layer)
+    assert layer.weight is weight and current_weight(layer, "bias") is layer.bias
 
 
 def test_hooks_of_others_may_compute_anything():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import struct
@@ -20,6 +21,7 @@ import gemmsim as gs
 from gemmsim import study
 from gemmsim.cli.app import app
 from gemmsim.hardware import HardwareError
+from gemmsim.study.capture import layer_shapes
 from gemmsim.study.differences import CLASSES, differences, unit_of
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
@@ -395,6 +397,43 @@ def test_capture_takes_tuples_mappings_and_losses_of_outputs(tmp_path):
     for inputs in ((torch.ones(3, 2), 2.0), {"x": torch.ones(3, 2), "scale": 2.0}):
         study.capture_layers(Out(), inputs, tmp_path / "x.safetensors", roles=["wgrad"])
         assert torch.equal(load_file(tmp_path / "x.safetensors")["one/grad"], torch.full((3, 2), 2.0))
+
+
+class SetAnew(nn.Module):
+    """A layer whose weight is a plain attribute that each call sets; its twin is parametrised."""
+
+    def __init__(self, calls, step):
+        super().__init__()
+        self.calls, self.step = calls, step
+        self.fc = nn.Linear(4, 4)
+        self.base = nn.Parameter(self.fc.weight.detach().clone())
+        del self.fc.weight
+        self.fc.weight = self.base.detach() * 1000
+        self.normed = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        self.fc.register_forward_hook(lambda layer, *rest: setattr(layer, "weight", torch.zeros(2, 3)))
+
+    def forward(self, x):
+        for call in range(self.calls):
+            self.fc.weight = self.base * (2 + call * self.step)
+            x = self.fc(x)
+        return self.normed(x)
+
+
+def test_captured_weights_are_those_of_the_calls(tmp_path):
+    torch.manual_seed(0)
+    model, x, path = SetAnew(2, 0), torch.randn(5, 4), tmp_path / "x.safetensors"
+    twin = copy.deepcopy(model.normed)
+    study.capture_layers(model, x, path)
+    kept = load_file(path)
+    assert torch.equal(kept["fc/weight"], model.base * 2)
+    with torch.no_grad():
+        assert_product(twin(kept["normed/input"]), kept["normed/input"], kept["normed/weight"].T, twin.bias)
+    assert all(torch.equal(a, b) for a, b in zip(twin.buffers(), model.normed.buffers(), strict=True))
+    assert layer_shapes(model, x) == {"fc": (10, 4, 4), "normed": (5, 4, 4)}
+    twin(kept["normed/input"])  # whose one step is that of this pass
+    assert all(torch.equal(a, b) for a, b in zip(twin.buffers(), model.normed.buffers(), strict=True))
+    with pytest.raises(StudyError, match="fc is called with different weights"):
+        study.capture_layers(SetAnew(2, 1), x, path)
 
 
 @pytest.mark.parametrize(
