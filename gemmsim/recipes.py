@@ -15,6 +15,7 @@ from functools import cache
 
 from ._keywords import takes_spec
 from .arithmetic import GemmSpec, SpecError, SpecLike
+from .formats import FormatError
 from .ops.errors import message
 from .ops.product.affine_formats import QAffineFormats
 
@@ -38,6 +39,9 @@ def hopper_fp8(margin: int = 0) -> QAffineFormats:
     from earlier steps) and always powers of two, which it has as an option. Infinities become the largest value; NaN
     stays. In convolutions and linear layers alike.
 
+    Raises:
+        FormatError: for a margin that is no integer.
+
     Source: Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433 (formats, scaling per tensor,
     saturation); NVIDIA Transformer Engine, recipes ``DelayedScaling`` and ``Float8CurrentScaling`` (``Format.HYBRID``,
     split accumulators in the backward products alone); the instruction: docs/reference/hardware.md#evidence.
@@ -52,8 +56,17 @@ def hopper_fp8(margin: int = 0) -> QAffineFormats:
         dgrad=f"e5m2/sat * e4m3/sat : {split}",
         wgrad=f"e5m2/sat * e4m3/sat : {split}",
         use_scaling=True,
-        scale_margin=margin,
+        scale_margin=_margin("hopper_fp8", margin),
     )
+
+
+def _margin(recipe: str, margin: object) -> int:
+    if isinstance(margin, bool) or not isinstance(margin, int):
+        do = f"Try recipes.{recipe}(margin=1)."
+        raise FormatError(
+            message(f"recipes.{recipe}: margin={margin!r}", "an integer, the exponent of a power of two", do)
+        )
+    return margin
 
 
 @cache
@@ -126,11 +139,15 @@ def fp16_accumulate(margin: int = 14) -> QAffineFormats:
 
     Infinities and NaN stay. In convolutions and linear layers alike.
 
+    Raises:
+        FormatError: for a margin that is no integer.
+
     Source: PTX ISA, wgmma with .f16 accumulators, as the tables have it (docs/reference/hardware.md#evidence); scaling
     by powers of two after Micikevicius et al., "Mixed precision training", arXiv:1710.03740, which scales the loss; a
     scale for each tensor and its margin are choices made here.
     """
     spec = "fp16 : hw(hopper, wgmma, fp16, out=fp16)"
+    margin = _margin("fp16_accumulate", margin)
     return QAffineFormats(fprop=spec, dgrad=spec, wgrad=spec, use_scaling=True, scale_margin=margin)
 
 

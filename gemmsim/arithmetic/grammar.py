@@ -16,7 +16,8 @@ import difflib
 import re
 from typing import NamedTuple
 
-from ..formats import FormatError, parse_cast
+from ..formats import FormatError, parse_block, parse_cast
+from ..formats.block_grammar import is_block_name
 from ..formats.errors import LONGEST, shortened, shown
 from .accumulator import Accumulator, constructors, parses, tells_calls
 from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
@@ -31,6 +32,8 @@ _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _EXAMPLES = "'e4m3 : e5m10', ':mul=e5m10, add=e6m9', 'bf16 : fp32 -> bf16'"
 #: Formats that are written like calls; suggested together with the constructors.
 _FORMAT_CALLS = ("fixed", "ufixed", "float", "supernormal", "binary8", "bfp", "mx")
+#: What people call the accumulator that is a format alone.
+_FUSED = ("fma", "fmadd", "fused_multiply_add")
 
 
 class SpecText(NamedTuple):
@@ -52,6 +55,7 @@ def split_spec(text: str) -> SpecText:
     check_text_depth(text)
     head, rest = _split_once(text, ":", text)
     if rest is None:
+        _check_no_operands(head, text)
         head, rest = "", head
     a, b = _split_operands(head, text)
     *fields, last = _split(rest, ",", text)
@@ -100,14 +104,29 @@ def parse_accumulator(text: str) -> Accumulator:
     try:
         return Sequential(parse_cast(fields[0]))
     except FormatError as error:
+        _check_no_blocks(fields[0])
         call = _call(fields[0])
         name = "" if call is None else call[0].lower()
         if call is None or (name in _FORMAT_CALLS and name not in constructors()):
             raise SpecFormatError(f"accumulator {shown(text)}: {error}") from error
     if name not in constructors() and name not in PRESETS:
-        raise _unknown_constructor(text, call[0])
+        raise _unknown_constructor(text, *call)
     args, kwargs = _arguments(call[1], text)
     return constructors()[name].build(args, kwargs) if name in constructors() else build_preset(name, args, kwargs)
+
+
+def _check_no_blocks(text: str) -> None:
+    """``SpecFormatError`` for a format of blocks, which operands have and registers do not."""
+    try:
+        if not is_block_name(text):
+            return
+        parse_block(text)
+    except FormatError:
+        return
+    raise SpecFormatError(
+        f"accumulator {shown(text)} is a format of blocks, which operands have; allowed: a format of single numbers, "
+        f"or a constructor of gemmsim.acc.\n  For operands in blocks, summed in float32, write {f'{text} : fp32'!r}."
+    )
 
 
 @tells_calls
@@ -144,7 +163,11 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
     kwargs: dict[str, object] = {}
     if not inside.strip():
         return args, kwargs
-    for part in _split(inside, ",", text):
+    parts = _split(inside, ",", text)
+    if not all(map(str.strip, parts)):
+        where = "a comma at the end" if parts[-1].strip() == "" else "a comma with nothing before it"
+        raise spec_error(f"{shown(text)}: {where}", "one argument between commas", "Leave the comma out.")
+    for part in parts:
         keyword = _KEYWORD.fullmatch(part.strip())
         if keyword is None:
             if kwargs:
@@ -159,6 +182,19 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
         else:
             kwargs[keyword[1]] = keyword[2].strip()
     return args, kwargs
+
+
+def _check_no_operands(alone: str, text: str) -> None:
+    """``SpecError`` for operands without an accumulator, "bf16 * bf16" or "bf16 * bf16 -> fp16"."""
+    before, out = _split_once(alone, "->", text)
+    operands = _split(before, ",", text)[0].strip()
+    if len(_split(operands, "*", text)) > 1:
+        meant = f"{operands} : fp32" + ("" if out is None else f" -> {out.strip()}")
+        raise spec_error(
+            f"spec {shown(text)} names operands and no accumulator",
+            f"strings such as {_EXAMPLES}",
+            f"Add ': fp32' for that of float32: {meant!r}.",
+        )
 
 
 def _split_operands(head: str, text: str) -> tuple[str | None, str | None]:
@@ -193,13 +229,32 @@ def _split(text: str, separator: str, whole: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _unknown_constructor(text: str, written: str) -> SpecError:
+def _unknown_constructor(text: str, written: str, inside: str) -> SpecError:
     name = written.lower()
     near = difflib.get_close_matches(name, [*constructors(), *PRESETS, *_FORMAT_CALLS], n=2, cutoff=0.5)
     hint = f"Did you mean {' or '.join(f'{word}(...)' for word in near)}?" if near else ""
-    hint = of_accumulator(name).strip() or hint
+    hint = of_accumulator(name).strip() or _no_constructor(written, inside) or hint
     asked = f"accumulator {shown(text)}: unknown constructor {shown(written)}"
     allowed = "a format such as e5m10, 'mul=..., add=...', or a constructor or preset of gemmsim.acc"
     if not hint:
         return spec_error(asked, allowed, f"There are {', '.join(sorted(constructors()))}.")
     return SpecError(f"{shortened(asked, 2 * LONGEST)}. {hint}\n  Accumulators allowed: {allowed}.")
+
+
+def _no_constructor(written: str, inside: str) -> str:
+    """Sentence about a call of a word that means something without brackets; empty for other words."""
+    if written.lower() in _FUSED:
+        fmt = shortened(inside.strip()) if _is_cast(inside) else "fp16"
+        return f"A fused multiply-add is the format alone, {fmt!r}: products are exact, and each sum is rounded once."
+    if not _is_cast(written):
+        return ""
+    chip = of_accumulator(inside.partition(",")[0]).strip()
+    return chip or f"{written!r} is a format, which takes no brackets: write {written!r}."
+
+
+def _is_cast(text: str) -> bool:
+    try:
+        parse_cast(text)
+    except FormatError:
+        return False
+    return True

@@ -17,6 +17,8 @@ __all__ = ["of_accumulator"]
 
 def of_accumulator(word: str, near: bool = False) -> str:
     """Sentence naming the accumulator or chip that ``word`` is (``near``: resembles), before any bracket; or empty."""
+    if not near and any(mark in word for mark in (":", "*", "->")):
+        return "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for. "
     written = word.partition("(")[0].strip()
     name, key = written.lower(), chip_key(written)
     if near:

@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 from ..formats import names
+from ..formats.errors import shown
 from .errors import SpecError, spec_error
 
 __all__ = ["RECIPES", "RecipeCall", "no_single_spec", "recipe_call"]
@@ -19,6 +20,11 @@ RECIPES = ("deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4")
 _CALL = re.compile(r"\s*([A-Za-z]\w*)\s*(?:\(([^()]*)\)\s*)?")
 #: The recipe whose first argument is a spec, which may have brackets and commas of its own.
 _OF_A_SPEC = re.compile(r"\s*all_products\s*\((.+?)(?:,\s*grad\s*=\s*([^,()]+))?\)\s*", re.IGNORECASE)
+_OF_NO_SPEC = re.compile(r"\s*all_products\s*(\(\s*\)\s*)?", re.IGNORECASE)
+#: A keyword of a field of a spec, which may have its operands before it.
+_KEYWORD = re.compile(r"(?:[^=]*:)?\s*([A-Za-z_]\w*)\s*=")
+#: Keywords that a spec has outside brackets.
+_OF_SPECS = ("add", "arithmetic", "init", "mul", "seed")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,6}")
 
 
@@ -36,10 +42,16 @@ def recipe_call(text: str) -> RecipeCall | None:
     Case and blanks do not matter. A name that ``gemmsim.formats.register`` gave to a format stays that format's.
 
     Raises:
-        SpecError: for a positional argument after one by name, and an argument given twice.
+        SpecError: for a positional argument after one by name, an argument given twice, and options of ``all_products``
+            that it does not have.
     """
+    if _OF_NO_SPEC.fullmatch(text) and "all_products" not in names():
+        raise spec_error(
+            f"recipe {text.strip()!r} of no spec", "a spec in brackets", "Try 'all_products(e4m3 : fp32)'."
+        )
     whole = _OF_A_SPEC.fullmatch(text)
     if whole is not None:
+        _check_options(text.strip(), whole[1])
         return RecipeCall(
             "all_products", (_unquoted(whole[1]),), {} if whole[2] is None else {"grad": _unquoted(whole[2])}
         )
@@ -58,6 +70,29 @@ def recipe_call(text: str) -> RecipeCall | None:
         else:
             args.append(_value(key))
     return RecipeCall(name, tuple(args), kwargs)
+
+
+def _check_options(text: str, spec: str) -> None:
+    """``SpecError`` for a keyword among the fields of ``spec`` that no spec has: a misspelt or misplaced option."""
+    depth, fields = 0, [""]
+    for letter in spec:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            fields.append("")
+        else:
+            fields[-1] += letter
+    for field in fields:
+        keyword = _KEYWORD.match(field)
+        if keyword is None or keyword[1].lower() in _OF_SPECS:
+            continue
+        value = field[keyword.end() :].strip().strip("'\"")
+        last = f"Write it last: 'all_products(e4m3 : fp32, grad={value})'."
+        if keyword[1] == "spec":
+            last = f"Write the spec without its name: 'all_products({value})'."
+        elif keyword[1] != "grad":
+            last = f"Did you mean grad={value}?"
+        asked = f"recipe {shown(text)}: {'' if keyword[1] == 'grad' else 'unknown '}option {keyword[1]!r} in the spec"
+        raise spec_error(asked, f"grad, after the spec, whose own are {', '.join(_OF_SPECS)}", last)
 
 
 def _unquoted(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from gemmsim.formats import (
+    BLOCK_NAMES,
     NAMED,
     TENSOR_FORMATS,
     BlockFloatFormat,
@@ -37,11 +38,14 @@ def list_formats(*, as_json: bool = False) -> None:
         also = min(aliases(entry.format), key=len, default="")
         table.add_row(_short_name(entry.format), also, *_cells(entry.format))
     show(table, natural=True)
+    names = list(BLOCK_NAMES)
     say(
         "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
         "fixed(bits,frac) and ufixed(bits,frac), supernormal(X,Y), the old binary8(P), posit(n,es),\n"
         "codebook(values) and float(p=..,emin=..,emax=..,specials=..), which says every field.\n"
-        "Blocks with a shared scale: mxfp8_e4m3, mxfp4, nvfp4; with a shared exponent: bfp(8,16), bfp(8,tensor).\n"
+        f"Blocks with a shared scale: {', '.join(names[:5])},\n"
+        f"{', '.join(names[5:])}, mx(element,scale);\n"
+        "with a shared exponent: bfp(8,16), bfp(8,tensor).\n"
         "One in full, with all its names: gemmsim formats NAME"
     )
 

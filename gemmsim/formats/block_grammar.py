@@ -66,7 +66,7 @@ def _parse_base(text: str, base: AsWritten) -> BlockFormat:
         if not isinstance(scaling, FloatFormat):
             raise format_error(f"block format {shown(text)}: scale {shown(scale)}", "a float format", "Try 'e8m0'.")
         return block_of(fmt, scaling)
-    allowed = f"{', '.join(BLOCK_NAMES)}, mx(element[,scale]), then options after '/': {_OPTIONS}"
+    allowed = "names such as mxfp8_e4m3, mxfp4 and nvfp4, or mx(element,scale); `gemmsim formats` lists them"
     asked = f"unknown block format {shown(text)}"
     raise unknown(asked, suggestion(base, BLOCK_NAMES), "Block formats", allowed, "Try 'mxfp8_e4m3'.")
 

@@ -177,6 +177,8 @@ def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
             "formats of single numbers; these are of tensors, whose blocks share a scale or have no overflow policy",
             "Use gemmsim.quantize for blocks, or a float, fixed-point or bfp(bits,1) format here.",
         )
+    if grammar == "block" and "(" not in str(text):
+        parse_block(str(text))  # an unknown name says so itself
     if grammar == "block" or isinstance(found, BlockFormat):
         raise format_error(
             f"format {str(found)!r} where single numbers are rounded",
@@ -238,12 +240,21 @@ _WIDTHS = {
 }
 
 
+#: What people call a format that is a list of values.
+_LISTS = ("codebook", "lut", "palette", "table", "values")
+
+
 def _hint(base: str, written: str) -> str:
     """What a name that is none may have meant: a format, or what a higher layer knows under it or one like it."""
     common = ["e5m10", "e8m7", "e8m23", "e11m52", "fixed(8,4)", "ufixed(8,4)", "ieee_e4m3"]
     common += ["supernormal(4,3)", "binary8(3)", "bfp(8,16)", "posit(8,2)", "codebook(-1,0,1)"]
     if base in _WIDTHS:
         return f"Did you mean {' or '.join(map(repr, _WIDTHS[base]))}?"
+    kind = "a rounding mode" if is_rounding_name(base) else "an overflow policy" if is_overflow_name(base) else ""
+    if kind or base == "ftz":
+        return f"{written!r} is {kind or 'an option'}, which follows a format: 'bf16/{base}'."
+    if base.partition("(")[0] in _LISTS:
+        return f"A format that is a list of values needs the values: 'codebook(-1, 0, 1)'. {meaning(written)}"
     known = [*names(), *BLOCK_NAMES, *common]
     near = suggestion(base, known, cutoff=0.75) or meaning(written, near=True) or suggestion(base, known)
     return meaning(written) or near

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -211,3 +212,28 @@ def test_hopper_under_its_chips_name():
 def test_an_unknown_chip_is_told_the_known_ones():
     with pytest.raises(hardware.HardwareError, match="(?s)Did you mean 'h100'.*allowed: volta, .*h100.*fused"):
         hardware.instructions("h1000")
+
+
+@pytest.mark.parametrize("text, said", [
+    ("bf16 * bf16", "Add ': fp32' for that of float32: 'bf16 * bf16 : fp32'."),
+    ("e4m3*e5m2 -> bf16", "Add ': fp32' for that of float32: 'e4m3*e5m2 : fp32 -> bf16'."),
+    ("bf16 * bf16, fp16", "Add ': fp32' for that of float32: 'bf16 * bf16 : fp32'."),
+    (": fma(fp16)", "A fused multiply-add is the format alone, 'fp16': products are exact"),
+    ("bf16 : FMA()", "A fused multiply-add is the format alone, 'fp16': products are exact"),
+    (": fma(bf16/sr)", "A fused multiply-add is the format alone, 'bf16/sr': products are exact"),
+    ("fp16 : fp32(h100)", "'h100' is a chip: did you mean its instruction, such as hw(h100, "),
+    ("fp16 : fp32(Hopper, wgmma)", "'Hopper' is a chip: did you mean its instruction, such as hw(hopper, "),
+    ("fp16 : bf16(mi300)", "'mi300' is a chip: did you mean its instruction, such as hw(mi300, "),
+    ("fp16 : FP32(4)", "'FP32' is a format, which takes no brackets: write 'FP32'."),
+    ("fp16 : chunked(4, fp16,)", "'chunked(4, fp16,)': a comma at the end"),
+    ("fp16 : chunked(4,, fp16)", "'chunked(4,, fp16)': a comma with nothing before it"),
+    ("fp16 : hw(hopper, wgmma, fp16, )", "a comma at the end"),
+    ("fp16 : fp32,", "'fp32,': a comma at the end"),
+    ("fp16 : mul=fp16, add=fp32,", "a comma at the end"),
+])  # fmt: skip
+def test_what_people_write_in_place_of_an_accumulator(text, said):
+    with pytest.raises(SpecError) as caught:
+        GemmSpec.parse(text)
+    assert said in str(caught.value)
+    for advised in re.findall(r"'([^']+ : fp32[^']*)'\.$", str(caught.value)):
+        assert str(GemmSpec.parse(advised))

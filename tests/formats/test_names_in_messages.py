@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
@@ -131,3 +132,47 @@ def test_errors_of_qmatmul_name_it():
     ):
         with pytest.raises(error, match="^qmatmul: "):
             call()
+
+
+@pytest.mark.parametrize("text, said", [
+    ("rn", "'rn' is a rounding mode, which follows a format: 'bf16/rn'."),
+    ("SR8", "'SR8' is a rounding mode, which follows a format: 'bf16/sr8'."),
+    ("sat", "'sat' is an overflow policy, which follows a format: 'bf16/sat'."),
+    ("ftz", "'ftz' is an option, which follows a format: 'bf16/ftz'."),
+    ("table", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
+    ("table(4)", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
+    ("palette(4)", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
+    ("codebook", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
+    ("bf16 * bf16", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
+    ("bf16 : fp32", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
+    ("bf16->fp16", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
+])  # fmt: skip
+def test_words_of_specs_that_are_no_formats_say_where_they_stand(text, said):
+    for read in (parse, parse_cast, lambda text: gs.quantize(torch.ones(1), text)):
+        with pytest.raises(FormatError) as caught:
+            read(text)
+        first, _, rest = str(caught.value).partition("\n")
+        assert first.startswith(f"unknown format {text!r}. {said}") and rest.startswith("  Formats allowed: ")
+    advised = re.findall("'(bf16/[^']+|codebook[^']+)'", said)
+    assert all(parse_cast(one) for one in advised)
+
+
+@pytest.mark.parametrize("text", ["mxfp12", "mxfp8_e4m4", "mxfp6", "mxqqq"])
+def test_an_unknown_block_format_names_the_nearest_and_the_list(text):
+    """The same wherever it stands, in a few words, and no matter whether blocks may stand there."""
+    for read in (parse, parse_cast, lambda text: GemmSpec.parse(f"{text} : fp32"), GemmSpec.parse):
+        with pytest.raises(FormatError) as caught:
+            read(text)
+        said = str(caught.value)
+        assert f"unknown block format {text!r}" in said and "`gemmsim formats` lists them" in said and len(said) < 260
+        assert ("Did you mean 'mxfp" in said) == (text != "mxqqq")
+
+
+@pytest.mark.parametrize("text", ["mxfp4", "mxint8", "mxfp6_e3m2/b16", "mx(e3m2)"])
+@pytest.mark.parametrize("read", [GemmSpec.parse, gs.emulate, gs.acc.chunked], ids=["spec", "emulate", "chunked"])
+def test_blocks_as_an_accumulator_advise_a_spec_that_is_read(text, read):
+    with pytest.raises(FormatError, match="is a format of blocks, which operands have") as caught:
+        read(text) if read is not gs.acc.chunked else read(4, text)
+    advised = re.findall("'([^']+)'", str(caught.value))[-1]
+    a, b = torch.randn(4, 32), torch.randn(32, 4)
+    assert advised == f"{text} : fp32" and gs.qmatmul(a, b, advised).shape == (4, 4)

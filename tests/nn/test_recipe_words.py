@@ -10,6 +10,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import gemmsim as gs
+from gemmsim.arithmetic import recipe_words
 from gemmsim.arithmetic.recipe_words import RECIPES
 from gemmsim.emulation import Config
 
@@ -68,8 +69,18 @@ def test_arguments_of_recipes():
 
 
 @pytest.mark.parametrize("text, message", [
-    ("hopper_fp8(x)", "scale_margin='x'"),
-    ("hopper_fp8(1, 2)", "recipe 'hopper_fp8'.*positional"),
+    ("hopper_fp8(x)", "recipes.hopper_fp8: margin='x'; allowed: an integer"),
+    ("fp16_accumulate(1.5)", "recipes.fp16_accumulate: margin='1.5'"),
+    ("hopper_fp8(1, 2)", "recipe 'hopper_fp8': more arguments than it takes; allowed: margin="),
+    ("hopper_fp8(1, margin=2)", "recipe 'hopper_fp8': more arguments than it takes; allowed: margin="),
+    ("hopper_fp8(margn=1)", "unknown option 'margn'; allowed: margin=.*Did you mean margin=1"),
+    ("nvfp4(grad=e4m3)", "unknown option 'grad'; allowed: none.*Try 'nvfp4'"),
+    ("all_products(e4m3 : fp32, gard=e5m2)", "unknown option 'gard'.*allowed: grad, .*Did you mean grad=e5m2"),
+    ("all_products(e4m3 : mul=bf16, add=fp32, gard='e5m2')", "unknown option 'gard'.*Did you mean grad=e5m2"),
+    ("all_products(e4m3 : fp32, grad=e5m2, arithmetic=fp32)", "option 'grad' in the spec.*Write it last"),
+    ("all_products(spec='e4m3 : fp32')", "unknown option 'spec'.*without its name: 'all_products.e4m3 : fp32.'"),
+    ("all_products()", "of no spec.*Try 'all_products"),
+    ("all_products", "of no spec.*Try 'all_products"),
     ("mxfp8(e4m9)", "grad='e4m9'"),
     ("hoper_fp8", "Did you mean the recipe 'hopper_fp8'"),
     ("hopper_fp8 : fp32", "Did you mean the recipe 'hopper_fp8'"),
@@ -82,6 +93,21 @@ def test_arguments_of_recipes():
 def test_wrong_words_say_what_is_allowed(text, message):
     with pytest.raises((gs.SpecError, gs.FormatError), match=f"(?s){message}"):
         gs.QAffineFormats.of(text)
+
+
+def test_fields_of_a_spec_are_no_options_of_the_recipe():
+    """Each keyword that a spec has outside brackets goes on being the spec's."""
+    spec = "e4m3 : mul=bf16, add=fp32, init=c_first, seed=3, arithmetic=exact"
+    assert gs.QAffineFormats.of(f"all_products({spec}, grad=e5m2)") == gs.recipes.all_products(spec, "e5m2")
+    inside = {field.name for field, _ in gs.arithmetic.Sequential._arguments()}
+    assert {*recipe_words._OF_SPECS} == inside | {"arithmetic"}
+
+
+@pytest.mark.parametrize("margin", ["x", 1.5, True, None])
+def test_a_margin_that_is_no_integer_is_named_as_the_recipe_names_it(margin):
+    for recipe in (gs.recipes.hopper_fp8, gs.recipes.fp16_accumulate):
+        with pytest.raises(gs.FormatError, match=f"^recipes.{recipe.__name__}: margin={margin!r}; allowed: an integer"):
+            recipe(margin=margin)
 
 
 @pytest.mark.parametrize("formats", ["hopper_fp8", gs.recipes.hopper_fp8(), str(gs.recipes.hopper_fp8())])

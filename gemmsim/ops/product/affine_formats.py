@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import lru_cache
@@ -305,11 +306,15 @@ def formats_named(text: str) -> QAffineFormats | None:
 def _of_recipe(call: RecipeCall) -> QAffineFormats:
     # By name: recipes are made of the class above.
     make: Callable[..., QAffineFormats] = getattr(import_module("gemmsim.recipes"), call.name)
-    try:
-        return make(*call.args, **call.kwargs)
-    except TypeError as error:
-        do = f"See help(gemmsim.recipes.{call.name})."
-        raise SpecError(message(f"recipe {call.name!r}: {error}", "the arguments of its function", do)) from None
+    takes = list(inspect.signature(make).parameters)
+    wrong = next((name for name in call.kwargs if name not in takes), None)
+    placed = takes[: len(call.args)]
+    if wrong is not None or len(placed) < len(call.args) or not call.kwargs.keys().isdisjoint(placed):
+        asked = "more arguments than it takes" if wrong is None else f"unknown option {wrong!r}"
+        allowed = ", ".join(f"{name}=" for name in takes) or "none"
+        do = f"Did you mean {takes[0]}={call.kwargs[wrong]}?" if wrong and takes else f"Try {call.name!r}."
+        raise SpecError(message(f"recipe {call.name!r}: {asked}", allowed, do))
+    return make(*call.args, **call.kwargs)
 
 
 def _of_repr(text: str) -> QAffineFormats:
