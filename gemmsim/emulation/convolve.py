@@ -12,6 +12,7 @@ from gemmsim.ops.conv.convolution import affine_conv
 from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError
 
 from .casts import autocast
+from .layouts import gradient_laid, in_rows
 from .products import FLOATS
 from .table import Site, lowers, packets
 
@@ -130,5 +131,6 @@ def _conv_tbc(at: Site, x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -
     if not isinstance(bias, Tensor) or x.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
         return NotImplemented
     given = ConvArguments(1, pad, 1, 1)
+    x, weight = gradient_laid(x, in_rows), gradient_laid(weight, in_rows)
     out = _conv(at, 1, x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, given)
-    return out if out is NotImplemented else out.permute(2, 0, 1)
+    return out if out is NotImplemented else in_rows(out.permute(2, 0, 1))

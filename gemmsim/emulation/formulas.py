@@ -102,6 +102,8 @@ def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
         batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except RuntimeError:
         return NotImplemented
+    deep = max(x.dim(), y.dim())
+    x, y = (gradient_laid(t, in_rows) if (t.dim() > 2) == (batch.numel() > 1) and deep > 2 else t for t in (x, y))
     out = _distances(at, _batched(x, batch), _batched(y, batch))
     return out.reshape(*batch, x.shape[-2], y.shape[-2])
 

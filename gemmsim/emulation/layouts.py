@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 
 from gemmsim.ops.strides import like_operand
 
-__all__ = ["gradient_laid", "in_columns", "in_rows", "like_images", "like_operand"]
+__all__ = ["as_elementwise", "gradient_laid", "in_columns", "in_rows", "like_images", "like_operand"]
 
 
 def like_images(out: Any, x: Tensor) -> Any:
@@ -56,3 +56,60 @@ def gradient_laid(x: Tensor, lay: Callable[[Tensor], Tensor]) -> Tensor:
         return x
     found: Tensor = _GradientLaid.apply(x, lay)
     return found
+
+
+class _UpstreamSeen(torch.autograd.Function):
+    """A result as it is, whose incoming gradient is shown to ``seen``."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(out: Tensor, seen: Callable[[Tensor], None]) -> Tensor:
+        return out.view_as(out)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.seen = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ctx.seen(grad)
+        return grad, None
+
+
+class _Elementwise:
+    """How PyTorch lays the gradient of an operation that goes through its operands entry by entry: in the order of
+    the first operand of the backward operation that has one, where a dimension that is expanded has none."""
+
+    def __init__(self) -> None:
+        self.before: Tensor | None = None  # operands of the backward operation before and after the incoming gradient
+        self.upstream: Tensor | None = None
+        self.after: Tensor | None = None
+
+    def see(self, grad: Tensor) -> None:
+        self.upstream = grad
+
+    def lay(self, grad: Tensor) -> Tensor:
+        given = (self.before, self.upstream, self.after)
+        strides = compute_elementwise_output_strides(*(t for t in given if t is not None))
+        if grad.stride() == strides:
+            return grad
+        return torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device=grad.device).copy_(grad)
+
+
+def as_elementwise(run: Callable[[Tensor], Any], x: Tensor, *, saved: Literal["x", "result"] | None) -> Any:
+    """``run(x)``, whose gradient lies as PyTorch lays that of an operation entry by entry.
+
+    ``saved``: what its backward operation takes, too: x after the incoming gradient, or the result before it.
+    """
+    if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and x.requires_grad):
+        return run(x)
+    order = _Elementwise()
+    out = run(gradient_laid(x, order.lay))
+    if out is NotImplemented:
+        return out
+    if saved == "result":
+        order.before = out.detach()
+    elif saved == "x":
+        order.after = x.detach()
+    return _UpstreamSeen.apply(out, order.see)

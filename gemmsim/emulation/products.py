@@ -132,15 +132,27 @@ def _matmul(at: Site, a: Tensor, b: Tensor) -> Any:
     a, b = autocast(a, b)
     if not multiplies(a, b):
         return NotImplemented
-    if at.plan is not None and a.dim() != b.dim():  # PyTorch multiplies two matrices then, of which one is folded
-        if a.dim() == 2 < b.dim() and a.requires_grad:
-            b = gradient_laid(b, in_columns)
-            a = a if a.is_contiguous() else gradient_laid(a, in_columns)
-        elif b.dim() == 2 < a.dim() and b.stride() == (1, b.shape[0]):
-            b = gradient_laid(b, in_columns)
-        elif b.dim() == 1:
-            a = gradient_laid(a, in_rows)
+    if at.plan is not None and a.dim() != b.dim():
+        a, b = _folded(a, b)
     return product(at, a, b, fits=True)
+
+
+def _folded(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Operands of unequal ranks, whose gradients lie as PyTorch's: it multiplies two matrices then, one of them folded
+    from a batch. The fold of one matrix copies nothing, so its gradient keeps the order of its dimensions."""
+    one = min(a.dim(), b.dim()) == 2 and max(a, b, key=Tensor.dim).shape[:-2].numel() == 1
+    if a.dim() == 2 < b.dim() and a.requires_grad:
+        if not (one and b.is_contiguous()):
+            b = gradient_laid(b, in_columns)
+        a = a if a.is_contiguous() else gradient_laid(a, in_columns)
+    elif b.dim() == 2 < a.dim():
+        b = gradient_laid(b, in_columns) if b.stride() == (1, b.shape[0]) else b
+        a = gradient_laid(a, in_columns) if one and a.mT.is_contiguous() and not a.is_contiguous() else a
+    elif b.dim() == 1:
+        a = gradient_laid(a, in_rows)
+    elif a.dim() == 1 and b.dim() > 2:
+        b = gradient_laid(b, in_columns)
+    return a, b
 
 
 @lowers("matmul", Tensor.__rmatmul__, names=("self", "other"))

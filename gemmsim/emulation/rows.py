@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from gemmsim.ops.rows.formats import RowFormats
 from gemmsim.ops.seeds import Bits
 
 from .casts import full_precision
-from .layouts import gradient_laid, in_rows, like_images, like_operand
+from .layouts import as_elementwise, gradient_laid, in_rows, like_images, like_operand
 from .products import FLOATS
 from .table import TABLE, Entry, Site, lowers, packets, unseen
 
@@ -126,8 +126,11 @@ def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps
     x, weight = _wide(x, weight)
     if x.dtype not in FLOATS:
         return NotImplemented
-    given = gradient_laid(x, partial(like_images, x=x.detach()))
-    return like_images(normalization.rmsnorm(given, shape, weight, eps, *_formats(at)), x)
+
+    def run(given: Tensor) -> Any:
+        return like_images(normalization.rmsnorm(given, shape, weight, eps, *_formats(at)), x)
+
+    return as_elementwise(run, x, saved=None)
 
 
 @lowers(
@@ -217,18 +220,23 @@ def _gelu(at: Site, x: Tensor, approximate: str = "none") -> Any:
     if x.dtype not in FLOATS:
         return NotImplemented
     formats, bits = _formats(at)
-    return like_operand(activations.gelu(x, formats, approximate, bits), x)
+    return as_elementwise(
+        lambda given: like_operand(activations.gelu(given, formats, approximate, bits), x), x, saved="x"
+    )
 
 
 def _silu(at: Site, x: Tensor) -> Any:
-    return like_operand(activations.silu(x, *_formats(at)), x) if x.dtype in FLOATS else NotImplemented
+    if x.dtype not in FLOATS:
+        return NotImplemented
+    return as_elementwise(lambda given: like_operand(activations.silu(given, *_formats(at)), x), x, saved="x")
 
 
-def _map(function: Any) -> Any:
+def _map(function: Any, saved: Literal["x", "result"] = "x") -> Any:
     def run(at: Site, x: Tensor) -> Any:
         if x.dtype not in FLOATS:
             return NotImplemented
-        return like_operand(function(x, *at.plan.maps, _bits(at)), x)  # type: ignore[union-attr]
+        maps: Any = at.plan.maps  # type: ignore[union-attr]
+        return as_elementwise(lambda given: like_operand(function(given, *maps, _bits(at)), x), x, saved=saved)
 
     return run
 
@@ -236,7 +244,7 @@ def _map(function: Any) -> Any:
 _MAPS = {
     "sigmoid": _map(partial(gates.gate, "sigmoid")),
     "tanh": _map(partial(gates.gate, "tanh")),
-    "relu": _map(elementwise.relu),
+    "relu": _map(elementwise.relu, saved="result"),
 }
 
 

@@ -63,6 +63,11 @@ CALLS = {
     "bilinear": (F.bilinear, [(2, 5), (2, 4), (3, 5, 4)]),
     "conv2d of one position": (F.conv2d, [(2, 3, 6, 5), (4, 3, 1, 1)]),
     "cdist": (torch.cdist, [(2, 5, 3), (2, 4, 3)]),
+    "cdist by a product": (torch.cdist, [(2, 30, 3), (2, 4, 3)]),
+    "cdist of one batch": (torch.cdist, [(1, 30, 3), (4, 3)]),
+    "matmul of a vector": (torch.matmul, [(5,), (2, 5, 4)]),
+    "matmul of one batch": (torch.matmul, [(1, 3, 5), (5, 4)]),
+    "matmul by one batch": (torch.matmul, [(3, 5), (1, 5, 4)]),
     "outer": (torch.outer, [(5,), (4,)]),
 }
 
@@ -96,6 +101,13 @@ def test_every_call_gives_pytorchs_strides(name, spec):
                 want = strides(function, operands, None, gradients)
                 got = strides(function, operands, spec, gradients)
                 assert got == want, f"{label}, {where}: {got}, PyTorch {want}"
+
+
+def test_conv_tbc_gives_pytorchs_strides():
+    """Of contiguous operands: PyTorch's own takes few others."""
+    operands = [torch.randn(7, 2, 3), torch.randn(3, 3, 4), torch.randn(4)]
+    for spec in (":fp32", "e4m3 : e5m10"):
+        assert strides(torch.conv_tbc, operands, spec, True) == strides(torch.conv_tbc, operands, None, True)
 
 
 def test_views_of_attention_with_heads_split_off():
@@ -138,15 +150,28 @@ ROWS = {
 }
 
 
+def upstreams(y):
+    """Incoming gradients of ``y`` in several layouts."""
+    ones = torch.ones(())
+    return {
+        "like the result": torch.ones_like(y),
+        "expanded": ones.expand(y.shape),
+        "expanded along rows": ones.expand(*y.shape[:-1], 1).contiguous().expand(y.shape),
+        **{name: t for name, t in layouts(*y.shape).items() if name in ("plain", "transposed", "channels last")},
+    }
+
+
 @pytest.mark.parametrize("kind", ROWS)
 def test_row_operations_give_pytorchs_strides(kind):
     for label, x in layouts(2, 3, 4, 5).items():
-        for grad in (False, True):
-            leaf = x.detach().requires_grad_(grad)
-            with gs.emulate([Rule("*", kind, "e5m10")]):
-                got = ROWS[kind](leaf)
-            want = ROWS[kind](leaf)
-            assert got.stride() == want.stride(), label
-            if grad:  # the incoming gradient lies as the result does
-                ours, theirs = (torch.autograd.grad(y, leaf, torch.ones_like(y))[0] for y in (got, want))
-                assert ours.stride() == theirs.stride(), label
+        with gs.emulate([Rule("*", kind, "e5m10")]):
+            without = ROWS[kind](x)
+        assert without.stride() == ROWS[kind](x).stride(), label
+        leaf = x.detach().requires_grad_()
+        with gs.emulate([Rule("*", kind, "e5m10")]):
+            got = ROWS[kind](leaf)
+        want = ROWS[kind](leaf)
+        assert got.stride() == want.stride(), label
+        for name, upstream in upstreams(want).items():
+            ours, theirs = (torch.autograd.grad(y, leaf, upstream, retain_graph=True)[0] for y in (got, want))
+            assert ours.stride() == theirs.stride(), (label, name)
