@@ -13,7 +13,7 @@ from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.emulated import Emulated
 from gemmsim.nn.outer import call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
-from gemmsim.nn.weights import computed_parameter
+from gemmsim.nn.weights import computed_parameter, own_forward
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, MXLinearConfig
@@ -148,4 +148,4 @@ def _swap(
 def _is_linear(module: nn.Module) -> bool:
     """Whether ``module`` computes what ``torch.nn.Linear`` does, neither its class nor itself with another forward."""
     own = getattr(type(module), "forward", None)  # TorchScript's classes have none
-    return own is nn.Linear.forward and "forward" not in vars(module)
+    return own is nn.Linear.forward and not own_forward(module)

@@ -16,6 +16,7 @@ from gemmsim.ops.product.short_text import short_formats
 from .bases import HasSpec
 from .conversion import stands_for
 from .emulated import Emulated, keep_called
+from .weights import refuse_own_forward
 
 __all__ = ["AffineModule", "FormatsLike"]
 
@@ -74,9 +75,10 @@ class AffineModule(HasSpec, Emulated, nn.Module):
         Raises:
             TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
                 compute something else and is refused, too, but for those of torch.nn that do not
-                (``NonDynamicallyQuantizableLinear``).
+                (``NonDynamicallyQuantizableLinear``). A module with a ``forward`` of its own is refused as well.
         """
         if not stands_for(module, cls.float_class):
+            refuse_own_forward(f"{cls.__name__}.from_float", module)
             asked, allowed = type(module).__name__, f"torch.nn.{cls.float_class.__name__}"
             raise TypeError(
                 f"{cls.__name__}.from_float({asked}); allowed: {allowed} itself.\n  Construct {cls.__name__}."

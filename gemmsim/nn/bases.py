@@ -14,6 +14,7 @@ from gemmsim.ops.product.short_text import short_formats
 from gemmsim.ops.rows.formats import read_quant
 
 from .emulated import Emulated, keep_called
+from .weights import refuse_own_forward
 
 __all__ = ["HasSpec", "WithFormats", "WithQuants", "adopt", "bias_argument"]
 
@@ -23,11 +24,16 @@ _Q = TypeVar("_Q", bound="WithQuants")
 
 
 def adopt(cls: type[_M], module: nn.Module) -> _M:
-    """A ``cls`` that shares ``module``'s parameters, buffers and settings; ``DTypeError`` for another kind."""
+    """A ``cls`` that shares ``module``'s parameters, buffers and settings.
+
+    Raises:
+        DTypeError: for another kind. TypeError: for a module with a ``forward`` of its own.
+    """
     base = next(c for c in cls.__mro__ if c.__module__.startswith("torch.nn.modules"))
     if not isinstance(module, base):
         asked = f"{cls.__name__}.from_float of a {type(module).__name__}"
         raise DTypeError(message(asked, f"a torch.nn.{base.__name__}", "Give such a module."))
+    refuse_own_forward(f"{cls.__name__}.from_float", module)
     new = cls.__new__(cls)
     new.__dict__.update({k: v.copy() if isinstance(v, dict) else v for k, v in module.__dict__.items()})
     keep_called(new)

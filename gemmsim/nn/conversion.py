@@ -26,8 +26,11 @@ def stands_for(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether ``module`` is a ``kind``, or of a subclass in torch.nn that computes the same.
 
     Such a one is ``NonDynamicallyQuantizableLinear``, the output projection of ``nn.MultiheadAttention``. A subclass of
-    other packages may compute something else; parametrised and lazy modules do.
+    other packages may compute something else; parametrised and lazy modules do, and modules with a ``forward`` that is
+    an attribute of their own.
     """
+    if "forward" in vars(module):
+        return False
     found = type(module)
     if found is kind:
         return True

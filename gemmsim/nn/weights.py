@@ -1,5 +1,6 @@
-"""Weights that are no parameters: parametrisations and hooks compute them from others, anew before each call.
+"""What modules have that their class does not say: a ``forward`` of their own, weights that are no parameters.
 
+Parametrisations and hooks compute such weights from others, anew before each call.
 ``torch.nn.utils.weight_norm`` and ``spectral_norm`` and ``torch.nn.utils.prune`` put a forward pre-hook on a module,
 which sets ``module.weight`` when the module is called: between two calls the attribute holds what the last one used,
 whatever became of the parameters behind it. ``torch.nn.utils.parametrize`` computes a weight at every look.
@@ -27,7 +28,9 @@ __all__ = [
     "computed_parameter",
     "current_weight",
     "is_computed_elsewhere",
+    "own_forward",
     "refuse_computed",
+    "refuse_own_forward",
     "take_hooks",
 ]
 
@@ -70,12 +73,29 @@ def computed_parameter(module: nn.Module, *names: str) -> str:
     return ""
 
 
+def own_forward(module: nn.Module) -> str:
+    """Why a module computes another thing than its class: it has a ``forward`` of its own; empty if it has none.
+
+    An attribute of the instance goes before the method of its class, so it stays where the class is exchanged. Others
+    wrap modules so (accelerate's hooks).
+    """
+    return "it has a forward of its own (an attribute of the module)" if "forward" in vars(module) else ""
+
+
 def refuse_computed(owner: str, module: nn.Module, *names: str) -> None:
     """``ComputedWeightError`` for a layer of which one of these attributes (weight and bias) is no parameter."""
     why = computed_parameter(module, *names)
     if why:
         asked = f"{owner} of a {type(module).__name__}: {why}"
         raise ComputedWeightError(message(asked, "layers whose weight and bias are parameters", _DO))
+
+
+def refuse_own_forward(owner: str, module: nn.Module) -> None:
+    """``TypeError`` for a module that computes with a ``forward`` of its own, which no class would replace."""
+    if why := own_forward(module):
+        asked = f"{owner} of a {type(module).__name__}: {why}"
+        do = "Convert it before it gets one, or open gemmsim.emulate, which reaches its products."
+        raise TypeError(message(asked, "modules that compute what their class says", do))
 
 
 def current_weight(module: nn.Module, name: str = "weight") -> Tensor:

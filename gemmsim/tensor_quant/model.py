@@ -13,6 +13,7 @@ from gemmsim._keywords import takes_spec
 from gemmsim.nn.conversion import Conversion
 from gemmsim.nn.outer import call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
+from gemmsim.nn.weights import own_forward
 
 from .config import config_of
 from .errors import CalibrationDataError, CalibrationError, DescriptorError, message
@@ -54,7 +55,8 @@ def quantize_(
     State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
     description of quantisers that a pattern names, and leaves the others. Layers keep their hooks: a weight that a hook
     computes (``weight_norm``, ``spectral_norm``, ``prune``) is quantised as each call computes it; layers with
-    parametrised weights are left. Where anything raises, the model is as it was.
+    parametrised weights are left, and those with a ``forward`` that is an attribute of their own. Where anything raises,
+    the model is as it was.
 
     Raises:
         DescriptorError: for patterns that switch on and name no quantiser, descriptions that are none, accumulator
@@ -110,6 +112,8 @@ def _why(rules: list[tuple[str, str, Any, bool]], name: str, layer: nn.Module) -
     asked = any(what is not None and config_of(what[0]).enable for what in found)
     if quantised_class(layer) is not None or not asked:
         return "no pattern enables a quantiser", True
+    if kinds and (own := own_forward(layer)):
+        return own, False
     return ("a subclass of other packages, or parametrised" if kinds else "no quantised layer of this kind"), False
 
 

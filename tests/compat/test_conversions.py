@@ -123,6 +123,86 @@ def test_single_layers_with_computed_weights_are_refused(make, computed):
     assert type(layer) is kind
 
 
+#: Converters that make another layer, or another class of it.
+EXCHANGING = {
+    **{
+        name: convert
+        for name, convert in CONVERTERS.items()
+        if not name.startswith("torchao.quantize_, MXDynamic") and not name.startswith("torchao.quantize_, NVFP4")
+    },
+    "tensor_quant.quantize_": lambda m: gs.tensor_quant.quantize_(m, INT8),
+    "modelopt.quantize": lambda m: mtq.quantize(m, mtq.INT8_DEFAULT_CFG, lambda made: made(values(3, 64))),
+}
+
+
+def own(layer):
+    """A layer with a forward of its own, which calls that of its class."""
+    class_forward = layer.forward
+    layer.forward = lambda x: class_forward(x) * 2
+    return layer
+
+
+@pytest.mark.parametrize("name", EXCHANGING)
+def test_layers_with_a_forward_of_their_own_are_left_and_reported(name, caplog):
+    torch.manual_seed(0)
+    model = Model(own(nn.Linear(64, 64))).bfloat16().eval()
+    second, before, x = model.second, kinds(model), values(3, 64)
+    want = second(x)
+    with caplog.at_level(logging.INFO, "gemmsim"):
+        EXCHANGING[name](model)
+    assert model.second is second and torch.equal(model.second(x), want)
+    after = kinds(model)
+    assert {n for n in before if after[n] != before[n]} == {"first", "third"}
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING and "2 converted, 1 left" in record.message
+    (line,) = [line for line in record.message.splitlines() if line.startswith("  second")]
+    assert "a forward of its own" in line and "left to PyTorch" in line
+    model(x)
+
+
+@pytest.mark.parametrize("name", set(CONVERTERS) - set(EXCHANGING))
+def test_encoded_weights_are_what_a_forward_of_its_own_multiplies(name):
+    torch.manual_seed(0)
+    layer = own(nn.Linear(64, 64).bfloat16())
+    model = nn.Sequential(layer).eval().requires_grad_(False)
+    plain = nn.Sequential(nn.Linear(64, 64, dtype=torch.bfloat16)).eval().requires_grad_(False)
+    plain.load_state_dict(model.state_dict())
+    CONVERTERS[name](model)
+    CONVERTERS[name](plain)
+    x = values(3, 64)
+    assert model[0] is layer and torch.equal(model(x), plain(x) * 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: gs.nn.QLinear.from_float(m, "e4m3 : fp16"),
+        lambda m: gs.nn.QMultiheadAttention.from_float(m),
+        lambda m: gs.nn.QLayerNorm.from_float(m),
+        lambda m: gs.nn.QSoftmax.from_float(m),
+        lambda m: gs.nn.QLSTM.from_float(m),
+        lambda m: torchao.MXLinear.from_float(m, E4M3, 32),
+    ],
+    ids=["Linear", "MultiheadAttention", "LayerNorm", "Softmax", "LSTM", "torchao"],
+)
+def test_single_modules_with_a_forward_of_their_own_are_refused(make, request):
+    name = request.node.callspec.id
+    arguments = {"MultiheadAttention": (4, 2), "LayerNorm": (4,), "Softmax": (-1,), "LSTM": (4, 4)}
+    module = own(getattr(nn, name if name != "torchao" else "Linear")(*arguments.get(name, (32, 32))))
+    kind = type(module)
+    with pytest.raises(TypeError, match=r"it has a forward of its own(.|\n)*Convert it before it gets one"):
+        make(module)
+    assert type(module) is kind
+
+
+def test_a_converted_model_computes_products_of_forwards_of_their_own():
+    torch.manual_seed(0)
+    layer = own(nn.Linear(8, 8, bias=False))
+    model, x = nn.Sequential(layer), values(3, 8, dtype=torch.float32)
+    want = gs.qlinear(x, layer.weight, None, "e4m3 : fp16") * 2
+    assert torch.equal(gs.convert(model, "e4m3 : fp16")(x), want)
+
+
 def broken():
     """Two layers that every converter takes, and one with a weight of integers, which none does."""
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import gemmsim as gs
 from gemmsim.nn.undoing import naming, unchanged_on_error
-from gemmsim.nn.weights import computed_parameter, refuse_computed, take_hooks
+from gemmsim.nn.weights import computed_parameter, own_forward, refuse_computed, refuse_own_forward, take_hooks
 from gemmsim.ops.tracing import assume_constant_result
 
 from .kinds import (
@@ -136,9 +136,11 @@ class MXLinear(gs.nn.Emulated, nn.Linear):
         Raises:
             AssertionError: for other modules and element types.
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+            TypeError: for a module with a ``forward`` of its own, which would stay.
         """
         if not isinstance(mod, nn.Linear):
             raise AssertionError(f"a {type(mod).__name__}; allowed: torch.nn.Linear")
+        refuse_own_forward("MXLinear.from_float", mod)
         refuse_computed("MXLinear.from_float", mod)
         config = MXLinearConfig() if elem_dtype is None else elem_dtype
         if not isinstance(config, MXLinearConfig):
@@ -249,11 +251,11 @@ def swap_linear_with_mx_linear(
 ) -> None:
     """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for.
 
-    Layers whose weight or bias is no parameter are left, as in ``quantize_``; where anything raises, ``model`` is as it
-    was.
+    Layers whose weight or bias is no parameter are left, as in ``quantize_``, and those whose ``forward`` is an
+    attribute of their own; where anything raises, ``model`` is as it was.
     """
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model, _why(filter_fn)):
-        make = _unless_computed(lambda mod: MXLinear.from_float(mod, elem_dtype, block_size))
+        make = _unless_own(lambda mod: MXLinear.from_float(mod, elem_dtype, block_size))
         _replace(model, make, filter_fn, "")
         gs.nn.call_children(model)
 
@@ -266,7 +268,7 @@ def swap_linear_with_mx_inference_linear(
     Layers left and errors as ``swap_linear_with_mx_linear``.
     """
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model, _why(filter_fn)):
-        make = _unless_computed(lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size))
+        make = _unless_own(lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size))
         _replace(model, make, filter_fn, "")
         gs.nn.call_children(model)
 
@@ -289,7 +291,9 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
     ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
     that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers
     whose weight or bias is no parameter, because a parametrisation or a hook computes it, are left, unless ``config``
-    is a function. Errors name the layer, and ``model`` is as it was, on its device too.
+    is a function. A layer whose ``forward`` is an attribute of its own is left where ``config`` exchanges layers; a
+    ``config`` that encodes weights leaves each layer its ``forward``. Errors name the layer, and ``model`` is as it
+    was, on its device too.
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
@@ -298,7 +302,7 @@ def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = Non
     """
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)
-    with gs.nn.Conversion.watched("torchao.quantize_", model, _why(chosen)):
+    with gs.nn.Conversion.watched("torchao.quantize_", model, _why(chosen, _exchanges(config))):
         if device is not None:
             model.to(device)
         if chosen(model, "") and make(model) is not model:
@@ -323,26 +327,39 @@ def _replace(
             _replace(child, make, filter_fn, full, kind)
 
 
-def _why(chosen: FilterFn | None) -> Callable[[str, nn.Module], tuple[str, bool]]:
+def _why(chosen: FilterFn | None, exchanges: bool = True) -> Callable[[str, nn.Module], tuple[str, bool]]:
     """Why layers were left, and whether that was asked for."""
 
     def why(name: str, module: nn.Module) -> tuple[str, bool]:
-        computed = isinstance(module, nn.Linear) and computed_parameter(module)
-        if computed and (chosen is None or chosen(module, name)):
-            return computed, False
+        own = _own(module, exchanges) if isinstance(module, nn.Linear) else ""
+        if own and (chosen is None or chosen(module, name)):
+            return own, False
         return "no layer of this converter", True
 
     return why
 
 
 def _transform(config: object) -> Callable[[Any], nn.Module]:
-    """What ``config`` does to a layer; of ours nothing where its weight is no parameter."""
+    """What ``config`` does to a layer; of ours nothing where it has what its class does not say."""
     make = _change(config)
-    return make if callable(config) else _unless_computed(make)
+    return make if callable(config) else _unless_own(make, _exchanges(config))
 
 
-def _unless_computed(make: Callable[[Any], nn.Module]) -> Callable[[Any], nn.Module]:
-    return lambda mod: mod if computed_parameter(mod) else make(mod)
+def _exchanges(config: object) -> bool:
+    """Whether layers become others, not weights."""
+    encoding = (MXDynamicActivationMXWeightConfig, MXFPInferenceConfig, NVFP4InferenceConfig, NVFP4WeightOnlyConfig)
+    if isinstance(config, NVFP4DynamicActivationNVFP4WeightConfig):
+        return config.step is QuantizationStep.PREPARE
+    return not callable(config) and not isinstance(config, encoding)
+
+
+def _own(mod: nn.Module, exchanges: bool) -> str:
+    """Why a layer is left: what it has that its class does not say."""
+    return computed_parameter(mod) or (own_forward(mod) if exchanges else "")
+
+
+def _unless_own(make: Callable[[Any], nn.Module], exchanges: bool = True) -> Callable[[Any], nn.Module]:
+    return lambda mod: mod if _own(mod, exchanges) else make(mod)
 
 
 def _change(config: object) -> Callable[[Any], nn.Module]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from gemmsim.nn import Conversion, call_children
 from gemmsim.nn.undoing import naming
-from gemmsim.nn.weights import computed_parameter
+from gemmsim.nn.weights import computed_parameter, own_forward
 
 from .config import MXConfig, QAttentionConfig, QLinearConfig
 from .dtypes import DType, float6_e3m2, float8_e4m3
@@ -36,8 +36,8 @@ def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
     """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place.
 
     What was exchanged and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers whose weight or bias
-    is no parameter, because a parametrisation or a hook computes it, are left. Errors name the layer, and the model is
-    as it was.
+    is no parameter, because a parametrisation or a hook computes it, are left, and those whose ``forward`` is an
+    attribute of their own. Errors name the layer, and the model is as it was.
     """
     with Conversion.watched("torchmx.quantize_linear_", model, _why):
         _exchange_linear(model, qconfig)
@@ -48,21 +48,28 @@ def _exchange_linear(model: nn.Module, qconfig: QLinearConfig, prefix: str = "")
     for name, child in list(model.named_children()):
         if not isinstance(child, nn.Linear) or isinstance(child, MXInferenceLinear):
             _exchange_linear(child, qconfig, f"{prefix}{name}.")
-        elif not computed_parameter(child):
+        elif not _own(child):
             with naming(f"{prefix}{name}"):
                 setattr(model, name, MXInferenceLinear.from_float(child, qconfig))
 
 
+def _own(child: nn.Module) -> str:
+    """Why a layer is left: what it has that its class does not say."""
+    return computed_parameter(child) or own_forward(child)
+
+
 def _why(name: str, module: nn.Module) -> tuple[str, bool]:
     """Why a layer was left, and whether that was asked for."""
-    computed = isinstance(module, nn.Linear) and computed_parameter(module)
-    return (computed, False) if computed else ("no layer of this converter", True)
+    own = _own(module) if isinstance(module, nn.Linear) else ""
+    return (own, False) if own else ("no layer of this converter", True)
 
 
 def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
     """Exchange attention and MLP of transformers' Llama and Qwen2 below ``model``, then all other linear layers.
 
-    The remaining layers are computed as ``qmlp_config`` says. Layers left, and errors, as ``quantize_linear_``.
+    The remaining layers are computed as ``qmlp_config`` says. Layers left, and errors, as ``quantize_linear_``; an
+    attention or MLP whose ``forward`` is an attribute of its own keeps it, with its linear layers exchanged as the
+    rest.
 
     Raises:
         ModuleNotFoundError: without transformers (the extra gemmsim[transformers]).

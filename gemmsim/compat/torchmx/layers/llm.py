@@ -13,7 +13,7 @@ from transformers.models.qwen2 import modeling_qwen2 as qwen2
 
 from gemmsim.nn import Emulated
 from gemmsim.nn.undoing import naming
-from gemmsim.nn.weights import computed_parameter
+from gemmsim.nn.weights import computed_parameter, own_forward
 
 from ..config import MXConfig, QAttentionConfig, QLinearConfig
 from ..mx_tensor import MXTensor
@@ -40,7 +40,7 @@ def _exchanged(cls: type, mod: nn.Module, qconfig: QLinearConfig) -> Any:
     made._forward_pre_hooks = mod._forward_pre_hooks.copy()  # which emulated modules add one to
     made._modules = dict(mod._modules)
     for name, child in mod._modules.items():
-        if isinstance(child, nn.Linear) and not computed_parameter(child):
+        if isinstance(child, nn.Linear) and not (computed_parameter(child) or own_forward(child)):
             with naming(name):
                 made._modules[name] = MXInferenceLinear.from_float(child, qconfig)
     return made
@@ -156,8 +156,10 @@ MLP_LAYERS: dict[type, Any] = {llama.LlamaMLP: MXInferenceLlamaMLP, qwen2.Qwen2M
 
 
 def replacement(mod: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> nn.Module | None:
-    """The MX layer for one of transformers' layers, None for any other module."""
+    """The MX layer for one of transformers' layers, None for any other module, and one with its own ``forward``."""
     made: nn.Module | None = None
+    if own_forward(mod):
+        return None
     if type(mod) in ATTENTION_LAYERS:
         made = ATTENTION_LAYERS[type(mod)].from_float(mod, qattention_config)
     elif type(mod) in MLP_LAYERS:

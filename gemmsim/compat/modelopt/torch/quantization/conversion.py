@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from gemmsim.nn import call_children
+from gemmsim.nn import Conversion, call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
+from gemmsim.nn.weights import own_forward
 from gemmsim.tensor_quant import DescriptorError, QuantizerAttributeConfig, TensorQuantizer
 
 from .config import normalize_quant_cfg_list
@@ -58,7 +59,8 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
     """Exchange every module of a registered class, ``model`` itself too, for its quantised class, in place.
 
     Quantisers of inputs and weights are of 8 bits and on, those of outputs off, until a configuration says otherwise.
-    Where anything raises, the model is as it was.
+    Where anything raises, the model is as it was. Modules whose ``forward`` is an attribute of their own are left. What
+    was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
 
     Raises:
         DescriptorError (ValueError): for a model that has quantisers already.
@@ -67,12 +69,19 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
         raise DescriptorError(
             "replace_quant_module: a model with quantisers; allowed: one without.\n  Use set_quantizer_by_cfg."
         )
-    with unchanged_on_error(model):
+    with Conversion.watched("modelopt.replace_quant_module", model, _why):
         for name, module in list(model.named_modules()):
             if module in QuantModuleRegistry:
                 with naming(name):
                     QuantModuleRegistry.convert(module)
-        return call_children(model)
+        call_children(model)
+    return model
+
+
+def _why(name: str, module: nn.Module) -> tuple[str, bool]:
+    """Why a layer was left, and whether that was asked for."""
+    own = own_forward(module) if type(module) in QuantModuleRegistry else ""
+    return (own, False) if own else ("no layer of this converter", True)
 
 
 def _matching(model: nn.Module, chosen: Filter, parent: Any) -> list[tuple[str, Any]]:

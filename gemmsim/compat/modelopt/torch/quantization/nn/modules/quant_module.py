@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from gemmsim.nn import Emulated, call_children
-from gemmsim.nn.weights import refuse_computed
+from gemmsim.nn.weights import own_forward, refuse_computed
 from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR, QuantLayer, TensorQuantizer
 
 __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleRegistry"]
@@ -109,7 +109,8 @@ def _weight(module: QuantLinearConvBase, weight: Tensor) -> Tensor:
 class _Registry:
     """Quantised classes of plain ones, each with the name that configurations call it by ("nn.Linear").
 
-    A subclass of a registered class counts as that class while it has the same ``forward``.
+    A subclass of a registered class counts as that class while it has the same ``forward``. A module whose ``forward``
+    is an attribute of its own counts as none.
     """
 
     def __init__(self) -> None:
@@ -138,6 +139,8 @@ class _Registry:
     def _find(self, item: Any) -> tuple[str, type] | None:
         if isinstance(item, str):
             return next((pair for pair in self._classes.values() if pair[0] == item), None)
+        if isinstance(item, nn.Module) and own_forward(item):
+            return None  # which no class replaces
         wanted = item if isinstance(item, type) else type(item)
         if wanted in self._classes:
             return self._classes[wanted]
