@@ -55,8 +55,8 @@ def quantize_(
     State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
     description of quantisers that a pattern names, and leaves the others. Layers keep their hooks: a weight that a hook
     computes (``weight_norm``, ``spectral_norm``, ``prune``) is quantised as each call computes it; layers with
-    parametrised weights are left, and those with a ``forward`` that is an attribute of their own. Where anything raises,
-    the model is as it was.
+    parametrised weights are left, and those with a ``forward`` that is an attribute of their own. Where anything
+    raises, the model is as it was.
 
     Raises:
         DescriptorError: for patterns that switch on and name no quantiser, descriptions that are none, accumulator
