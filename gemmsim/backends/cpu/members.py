@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import astuple
 from functools import lru_cache
+
+import torch
+from torch import Tensor
 
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.lowering.numbers import INITS
 from gemmsim.lowering.program import Program
 
+from ..permutation import permutation as permutation_of
 from .records import HardwareRecord, MemberRecord, RegisterRecord, cast_record
 
 __all__ = ["member_record", "permutation"]
@@ -36,7 +39,7 @@ def member_record(found: Program) -> MemberRecord:
     return record
 
 
-@lru_cache(maxsize=64)
-def permutation(shuffle: Shuffled, k: int) -> ctypes.Array[ctypes.c_int64]:
-    """Original index of the term at each position, as the library reads it."""
-    return (ctypes.c_int64 * k)(*shuffle.order(k))
+@lru_cache(maxsize=16)
+def permutation(shuffle: Shuffled, k: int) -> Tensor:
+    """Original index of the term at each position, as the library reads it; int64 (k,)."""
+    return permutation_of(shuffle.seed, k, torch.device("cpu"))

@@ -37,7 +37,7 @@ class Prepared:
     def of(self, k: int) -> tuple[bytes, object]:
         """The bytes for this K, and what must outlive their use."""
         orders = [None if p.shuffle is None else permutation(p.shuffle, k) for p in self.programs]
-        pointers = [0 if order is None else ctypes.addressof(order) for order in orders]
+        pointers = [0 if order is None else order.data_ptr() for order in orders]
         if self.members is None:  # the field before the last is the one member's permutation
             return self.part[:-16] + pointers[0].to_bytes(8, sys.byteorder) + self.part[-8:], orders
         members = type(self.members).from_buffer_copy(self.members)

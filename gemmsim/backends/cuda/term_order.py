@@ -8,17 +8,14 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic.shuffled import Shuffled
-from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.orders import Order, Wrapped, lengths
 
 from ..device_tables import Table, Tables
+from ..permutation import permutation
 
 __all__ = ["term_order"]
 
 _Levels = Sequence[tuple[Order, int]]
-_MASK = 0xFFFFFFFF
-#: Of Philox4x32: multipliers and increments of the key (docs/reference/random_bits.md).
-_MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 _tables = Tables(64)
 
 
@@ -38,27 +35,10 @@ def _places(levels: _Levels, k: int, device: torch.device) -> Tensor:
     return torch.cat(parts)
 
 
-def _permutation(seed: int, k: int, device: torch.device) -> Tensor:
-    """``gemmsim.arithmetic.permutation`` by tensor operations, which a graph can capture; int64.
-
-    Products of 32-bit numbers wrap around in int64, which leaves all of their 64 bits as they are.
-    """
-    zero = torch.zeros(k, dtype=torch.int64, device=device)
-    c0, c1, c2, c3 = torch.arange(k, device=device), zero, zero, zero + int(Site.PERMUTATION)
-    k0, k1 = seed & _MASK, seed >> 32
-    for _ in range(10):
-        one, two = (c * m for c, m in zip((c0, c2), _MULTIPLIERS, strict=True))
-        c0, c1 = (two >> 32 & _MASK) ^ c1 ^ k0, two & _MASK
-        c2, c3 = (one >> 32 & _MASK) ^ c3 ^ k1, one & _MASK
-        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
-    # The top bit turned over: numbers of 64 bits without sign are sorted as such
-    return (c0 | (c1 ^ 1 << 31) << 32).argsort(stable=True)
-
-
 def _orders(levels: _Levels, shuffle: Shuffled | None, k: int, device: torch.device) -> tuple[Tensor, ...]:
     """Index along K of the term read at each place and, where it is not the place, the k its random bits belong to."""
     places = _places(levels, k, device)
-    term = places if shuffle is None else _permutation(shuffle.seed, k, device).int()[places.long()]
+    term = places if shuffle is None else permutation(shuffle.seed, k, device).int()[places.long()]
     return (term, places) if any(order == Order.INTERLEAVED for order, _ in levels) else (term,)
 
 
