@@ -12,7 +12,7 @@ from support_cuda_gemm import cuda_gemm, host_gemm
 from support_device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
-from gemmsim.arithmetic import GemmSpec, permutation
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, device_tables
 from gemmsim.backends.cuda import gemm_ready, term_order
 from gemmsim.backends.device_tables import Table, Tables
@@ -202,12 +202,6 @@ def test_places_are_those_of_the_definition():
         k = rng.choice([0, 1, 2, rng.randint(3, 200)])
         found = term_order._places(levels, k, CPU)
         assert found.dtype == torch.int32 and found.tolist() == permuted(levels, list(range(k))), (levels, k)
-
-
-def test_permutations_are_those_of_the_definition():
-    for seed in (0, 5, 2**32 - 1, 2**32, 2**63 + 12345, 2**64 - 1):
-        for k in (0, 1, 2, 777):
-            assert term_order._permutation(seed, k, CPU).tolist() == permutation.permutation(seed, k), (seed, k)
 
 
 def test_specs_that_read_terms_in_order_have_no_table(gpu):  # noqa: F811

@@ -9,7 +9,7 @@ from gemmsim.backends.permutation import permutation
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("seed", [0, 7, 2**32 + 1, 2**64 - 1])
+@pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**63 + 12345, 2**64 - 1])
 @pytest.mark.parametrize("k", [0, 1, 2, 300, 2**16 + 3])  # the last: more than the block of indices of one step
 def test_permutations_are_the_references(seed, k):
     found = permutation(seed, k, CPU)
