@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 from torch import Tensor
@@ -20,6 +21,12 @@ _STEPS = "rounding_steps"
 _CALLS = 64
 
 
+def _defaults(kind: type[Optimizer]) -> dict[str, Any]:
+    """The arguments of a class of optimizers that have defaults."""
+    parameters = signature(kind.__init__).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
 class SeededRoundings(Optimizer):
     """An optimizer whose quantisers may draw from a ``seed``.
 
@@ -30,6 +37,23 @@ class SeededRoundings(Optimizer):
     seed: int | None
     _base: int
     _drawn: dict[int, int]
+
+    def __repr__(self) -> str:
+        """The class, how many parameters, the learning rate and what differs from the defaults, on one line."""
+        inner: Optimizer = getattr(self, "optim", self)
+        groups, said = inner.param_groups, []
+        for name, default in _defaults(type(inner)).items():
+            values = [group[name] for group in groups if name in group]
+            if values and (name == "lr" or any(value != default for value in values)):
+                said.append(f"{name}={' and '.join(dict.fromkeys(map(repr, values)))}")
+        for name, default in _defaults(type(self)).items():
+            value = getattr(self, name, default)
+            if name not in groups[0] and value is not default:
+                said.append(f"{name}={getattr(value, '__name__', None) or repr(value)}")
+        count = sum(len(group["params"]) for group in groups)
+        what = f"{count} parameter{'s' * (count != 1)}" + (f" in {len(groups)} groups" if len(groups) > 1 else "")
+        around = "" if inner is self else f" around {type(inner).__name__}"
+        return f"<{type(self).__name__}{around} of {what}: {', '.join(said)}>"
 
     def _put_seed(self, owner: str, seed: int | None) -> None:
         self.seed = check_seed(owner, seed)

@@ -44,14 +44,17 @@ class Rounded:
     """``quantize`` with its format; a value, so that optimizers pickle. ``seed``: of random bits, None for torch's
     generator."""
 
-    def __init__(self, target: Any) -> None:
-        self.target = target
+    #: The format as its user wrote it, for messages; None where it is no text. Older pickles have none.
+    written: str | None = None
+
+    def __init__(self, target: Any, written: str | None = None) -> None:
+        self.target, self.written = target, written
 
     def __call__(self, x: Tensor, *, seed: int | None = None) -> Tensor:
         return quantize(x, self.target, seed=seed)
 
     def __repr__(self) -> str:
-        return f"{str(self.target)!r}"
+        return repr(str(self.target) if self.written is None else self.written)
 
 
 class _RoundedStep(Rounded):
@@ -69,7 +72,7 @@ def holder(target: str, dtype: torch.dtype) -> torch.dtype:
 def check_held(owner: str, name: str, quant: Any, t: Tensor) -> None:
     """``OptimizerError`` where ``quant`` rounds to numbers that ``t``, which keeps them, does not hold."""
     if isinstance(quant, Rounded) and holder(str(quant.target), t.dtype) != t.dtype:
-        asked = f"{owner}: {name}={str(quant.target)!r} of weights in {str(t.dtype).removeprefix('torch.')}"
+        asked = f"{owner}: {name}={quant!r} of weights in {str(t.dtype).removeprefix('torch.')}"
         do = "Use QOptim, whose master copies are as wide as acc_quant, or weights in float32."
         raise OptimizerError(message(asked, "formats whose numbers that dtype holds", do))
 
@@ -84,7 +87,7 @@ def read_step(owner: str, name: str, quant: Any) -> StepQuant | None:
     return _read(owner, name, quant, _RoundedStep)
 
 
-def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any], Any]) -> Any:
+def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any, str | None], Any]) -> Any:
     inner = getattr(quant, "function", None)  # of gemmsim.nn.Quantizer
     if isinstance(own := inner if isinstance(inner, Quantizer) else quant, Quantizer):
         quant = own.forward  # its format is known, and its random bits come from the optimizer's seed
@@ -92,7 +95,7 @@ def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any], Any]) -> Any:
         return quant
     try:
         pair = quant if isinstance(quant, tuple) and len(quant) == 2 else (quant, None)
-        return wrap(quantizer(pair[0], None, pair[1]).forward)
+        return wrap(quantizer(pair[0], None, pair[1]).forward, quant if isinstance(quant, str) else None)
     except (TypeError, ValueError) as error:
         allowed = "a cast, a format, a string, a pair (format, rounding), a function or None"
         asked = f"{owner}: {name}={quant!r} ({error})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from support import GOLDEN, assert_bitwise_equal, assert_values_equal
 
+import gemmsim as gs
 from gemmsim.compat import qtorch
 
 with np.load(GOLDEN / "qpytorch_nearest.npz") as stored:
@@ -102,6 +104,54 @@ def test_the_optimizer_wrapper_rounds_in_order():
     again = qtorch.OptimLP(torch.optim.SGD([other], lr=1.0, momentum=0.5), acc_quant=grid(0.125))
     again.load_state_dict(saved)
     assert torch.equal(again.weight_acc[other], accumulator)
+
+
+def _trained(seed, steps=4, saved=None, number=None, draws=True):
+    """Weights, momenta and accumulators after some steps with stochastic quantisers of every role, and the wrapper."""
+    number = qtorch.FixedPoint(10, 4) if number is None else number
+    rounded = qtorch.quantizer(number, forward_rounding="stochastic")
+    ps = [torch.full((32,), 0.31, requires_grad=True), torch.full((32,), 0.31, requires_grad=True)]
+    inner = torch.optim.SGD([{"params": ps[:1]}, {"params": ps[1:]}], lr=0.1, momentum=0.9)
+    low = qtorch.OptimLP(inner, rounded, 1.0, rounded, rounded, rounded, seed=seed)
+    if saved is not None:
+        low.load_state_dict(saved[0])
+        with torch.no_grad():
+            for p, old in zip(ps, saved[1], strict=True):
+                p.copy_(old)
+    for _ in range(steps):
+        for p in ps:
+            p.grad = torch.full((32,), 0.27)
+        low.step()
+        if draws:
+            torch.rand(3)
+    weights = [p.detach() for p in ps]
+    return [*weights, *low.weight_acc.values(), *(inner.state[p]["momentum_buffer"] for p in ps)], low, weights
+
+
+def test_the_optimizer_wrapper_draws_from_its_seed():
+    first, _, weights = _trained(7)
+    assert all(map(torch.equal, first, _trained(7, draws=False)[0])), "whatever else draws"
+    assert all(one.unique().numel() > 1 for one in first) and not torch.equal(*weights), "the parameter's place"
+    assert not torch.equal(first[0], first[2]), "the quantiser"
+    assert not torch.equal(weights[0], _trained(8)[2][0])
+    _, low, half = _trained(7, 2)
+    again = _trained(7, 2, (copy.deepcopy(low.state_dict()), half))[0]
+    assert all(map(torch.equal, first, again)), "the number of steps, which a saved state counts"
+
+
+def test_a_seed_leaves_the_generator_and_none_draws_from_it():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    _trained(7, draws=False)
+    assert torch.equal(torch.get_rng_state(), before)
+    one, two = (_trained(None, draws=False) for _ in range(2))
+    assert not torch.equal(one[2][0], two[2][0]) and "rounding_steps" not in one[1].param_groups[0]
+    with pytest.raises(gs.SeedError, match="OptimLP"):
+        _trained(-1)
+    with pytest.raises(ZeroDivisionError):
+        low = qtorch.OptimLP(torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1), lambda w: w / (1 // 0), seed=1)
+        low.step()
+    torch.set_rng_state(before)
 
 
 class _Model(torch.nn.Module):

@@ -1,10 +1,13 @@
 """gemmsim's own quantisers in optimizers: their format and random bits are known, as those of casts are."""
 
+import pickle
+
 import pytest
 import torch
 from torch.nn import Parameter
 
 import gemmsim as gs
+from gemmsim import optim
 from gemmsim.optim import OptimizerError, QOptim
 
 MAKE = {"name": str, "function": gs.quantizer, "module": gs.nn.Quantizer}
@@ -34,6 +37,34 @@ def test_replicas_with_one_seed_stay_equal(make):
 @pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 @pytest.mark.parametrize("name", ["weight_quant", "grad_quant", "momentum_quant"])
 def test_what_the_weights_do_not_hold_is_refused(name, make):
-    with pytest.raises(OptimizerError, match=rf"QOptim: {name}='e8m23' of weights in bfloat16"):
+    with pytest.raises(OptimizerError, match=rf"QOptim: {name}='(e8m23|fp32)' of weights in bfloat16"):
         stepped(1, torch.bfloat16, **{name: make("fp32")})
     stepped(1, torch.bfloat16, **{name: make("fp32")}, acc_quant="fp32")
+
+
+def test_messages_and_reprs_say_a_format_as_it_was_written():
+    weight = torch.ones(2, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad = torch.ones_like(weight)
+    for make in (optim.QSGD, optim.QAdam, optim.QAdamW):
+        optimizer = make([weight], acc_quant="fp32", momentum_quant=("fp16", "sr"))
+        said = ("acc_quant='fp32'", "momentum_quant='e5m10/sr16'")  # a pair is no text
+        assert all(one in repr(optimizer) for one in said) and "\n" not in repr(optimizer)
+        with pytest.raises(OptimizerError, match=f"^{make.__name__}: acc_quant='fp32' of weights in bfloat16"):
+            optimizer.step()
+        assert repr(pickle.loads(pickle.dumps(optimizer))) == repr(optimizer)
+
+
+def test_optimizers_print_on_one_line():
+    w, b = torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)
+    assert repr(optim.QSGD([w])) == str(optim.QSGD([w])) == "<QSGD of 1 parameter: lr=0.001>"
+    groups = [{"params": [w], "lr": 1.0}, {"params": [b], "momentum": 0.9}]
+    assert repr(optim.QSGD(groups, acc_quant="bf16/sr", compensated=True, seed=3)) == (
+        "<QSGD of 2 parameters in 2 groups: lr=1.0 and 0.001, momentum=0 and 0.9, acc_quant='bf16/sr', compensated=True, "
+        "seed=3>"
+    )
+    assert repr(optim.QAdamW([w, b], betas=(0.8, 0.9))) == "<QAdamW of 2 parameters: lr=0.001, betas=(0.8, 0.9)>"
+    around = optim.QOptim(torch.optim.SGD([w], 0.1, momentum=0.9), "e4m3", grad_quant=torch.sign, seed=0)
+    assert (
+        repr(around)
+        == "<QOptim around SGD of 1 parameter: lr=0.1, momentum=0.9, weight_quant='e4m3', grad_quant=sign, seed=0>"
+    )

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Optimizer
 
+import gemmsim as gs
+
 __all__ = ["OptimLP"]
 
 Quant = Callable[[Tensor], Tensor]
+#: Entry of parameter groups that counts the steps drawn for, so that a state that is loaded goes on where it was.
+_STEPS = "rounding_steps"
 
 
 class OptimLP(Optimizer):
@@ -22,9 +26,13 @@ class OptimLP(Optimizer):
         weight_quant, grad_quant, momentum_quant, acc_quant: functions of tensors; None: no rounding. With ``acc_quant``
             steps are made on accumulators, which start as the weights, and weights are rounded from them.
         grad_scaling: factor of gradients before ``grad_quant``, without which there is none; it is not taken back.
+        seed: of what the quantisers draw from torch's default CPU generator, as stochastic roundings without a
+            ``generator`` do. With a seed the draws are a function of it, the number of steps, the parameter's place and
+            the quantiser, and the generator stays where it was; ``state_dict`` counts the steps. None: they draw on.
 
     Raises:
         AssertionError: for other optimizers, and a factor that is not positive.
+        SeedError: for a seed that is not an integer of 64 bits.
     """
 
     def __init__(
@@ -35,14 +43,19 @@ class OptimLP(Optimizer):
         grad_quant: Quant | None = None,
         momentum_quant: Quant | None = None,
         acc_quant: Quant | None = None,
+        *,
+        seed: int | None = None,
     ) -> None:
         if not isinstance(optim, (SGD, Adam)):
             raise AssertionError(f"OptimLP of {type(optim).__name__}; allowed: SGD, Adam.\n  Use one of these.")
         if not grad_scaling > 0:
             raise AssertionError(f"OptimLP: grad_scaling={grad_scaling}; allowed: above 0.\n  Leave it out for 1.")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 64):
+            allowed = "None or an integer from 0 to 2**64 - 1"
+            raise gs.SeedError(f"OptimLP: seed={seed!r}; allowed: {allowed}.\n  Give an int, or leave it out.")
         super().__init__(optim.param_groups, optim.defaults)
         self.param_groups = optim.param_groups
-        self.optim = optim
+        self.optim, self.seed = optim, seed
         self.weight_quant, self.grad_scaling, self.grad_quant = weight_quant, grad_scaling, grad_quant
         self.momentum_quant, self.acc_quant = momentum_quant, acc_quant
         self.momentum_keys = ["momentum_buffer"] if isinstance(optim, SGD) else ["exp_avg", "exp_avg_sq"]
@@ -57,29 +70,36 @@ class OptimLP(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One step; ``closure`` is not called."""
         parameters = self._parameters()
-        if self.grad_quant is not None:
-            for p in parameters:
-                if p.grad is not None:
-                    p.grad.copy_(self.grad_quant(p.grad * self.grad_scaling))
+        base = self._count_step()
+        for place, p in enumerate(parameters):
+            if self.grad_quant is not None and p.grad is not None:
+                p.grad.copy_(_drawn(base, 8 * place, self.grad_quant, p.grad * self.grad_scaling))
         for p, accumulator in self.weight_acc.items():
             p.copy_(accumulator)
         self.optim.step()
-        for p, accumulator in self.weight_acc.items():
-            assert self.acc_quant is not None
-            accumulator.copy_(self.acc_quant(p))
-        if self.weight_quant is not None:
-            for p in parameters:
-                p.copy_(self.weight_quant(p))
-        self._round_momenta(parameters)
+        for place, p in enumerate(parameters):
+            if p in self.weight_acc:
+                assert self.acc_quant is not None
+                self.weight_acc[p].copy_(_drawn(base, 8 * place + 1, self.acc_quant, p))
+        for place, p in enumerate(parameters):
+            if self.weight_quant is not None:
+                p.copy_(_drawn(base, 8 * place + 2, self.weight_quant, p))
+        for place, p in enumerate(parameters):
+            self._round_momenta(base, 8 * place + 3, self.optim.state.get(p, {}))
 
-    def _round_momenta(self, parameters: list[Tensor]) -> None:
-        if self.momentum_quant is None:
-            return
-        for p in parameters:
-            state = self.optim.state.get(p, {})
-            for key in self.momentum_keys:
-                if isinstance(state.get(key), Tensor):
-                    state[key].copy_(self.momentum_quant(state[key]))
+    def _count_step(self) -> int | None:
+        """The seed of this step, which is counted; None without a seed."""
+        if self.seed is None:
+            return None
+        count = int(self.param_groups[0].get(_STEPS, 0))
+        for group in self.param_groups:
+            group[_STEPS] = count + 1
+        return gs.ops.derive_seed(self.seed, 1 + count)
+
+    def _round_momenta(self, base: int | None, stream: int, state: dict[str, Any]) -> None:
+        for at, key in enumerate(self.momentum_keys):
+            if self.momentum_quant is not None and isinstance(state.get(key), Tensor):
+                state[key].copy_(_drawn(base, stream + at, self.momentum_quant, state[key]))
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's, with the accumulators in the order of the parameters."""
@@ -102,3 +122,16 @@ class OptimLP(Optimizer):
 
     def __str__(self) -> str:
         return repr(self)
+
+
+def _drawn(base: int | None, stream: int, quant: Quant, t: Tensor) -> Tensor:
+    """``quant(t)``, whose draws are those of ``stream`` of ``base``; None: of torch's generator as it is."""
+    if base is None:
+        return quant(t)
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(gs.ops.derive_seed(base, 1 + stream))
+        return quant(t)
+    finally:
+        generator.set_state(state)
