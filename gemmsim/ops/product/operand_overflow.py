@@ -1,4 +1,4 @@
-"""Operands of a chip's FP8 (fnuz) that overflow to NaN: looked for where a result is NaN; one warning a process."""
+"""Operands beyond the largest value of a format that makes NaN of them: looked for now and then, told once a spec."""
 
 from __future__ import annotations
 
@@ -18,33 +18,40 @@ from .readings import FormatsWarning, caller
 
 __all__ = ["look", "may_overflow"]
 
-#: In the canonical texts of specs with such operands, and of few others.
-_FNUZ = "fnuz"
-_told: list[str] = []
-#: Products on a GPU so far; after the first ones every so many is looked at, since looking waits for the GPU.
-_products = 0
+#: Signed formats without infinity whose numbers beyond the largest become NaN: e4m3 and the fnuz ones.
+_NAN_BEYOND = (Specials.FNUZ, Specials.NAN_ONLY)
+#: Texts of specs -> products so far; ``_DONE`` where nothing can be found, or was told.
+_PRODUCTS: dict[str, int] = {}
+_DONE = -1
+_MOST_SPECS = 4096
+#: After the first products of a spec every so many is looked at: a pass over the result, and a wait for a GPU.
 _PERIOD = 1024
 
 
 def may_overflow(spec: GemmSpec) -> bool:
-    """Whether ``look`` may have something to say of ``spec``; quick, asked at every product."""
-    return _FNUZ in spec.key and not _told
+    """Whether ``look`` may have something to say of this product by ``spec``; quick, asked once at every product.
+
+    That is so at the 1st, 2nd, 4th, ... and every 1024th product of a spec whose operand formats make NaN.
+    """
+    key = spec.key
+    count = _PRODUCTS.get(key)
+    if count is None:
+        if len(_PRODUCTS) >= _MOST_SPECS:
+            _PRODUCTS.clear()
+        count = 0 if _makes_nan(spec.cast_a) or _makes_nan(spec.cast_b) else _DONE
+        _PRODUCTS[key] = count
+    if count == _DONE:
+        return False
+    count += 1
+    _PRODUCTS[key] = count
+    return not (count & (count - 1) and count % _PERIOD)
 
 
 def look(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor) -> None:
-    """Warn, once in a process, where finite elements of ``a`` or ``b`` became NaN in a format that the accumulator of
-    ``spec`` takes alone; ``out`` is the product. Not of specs whose casts saturate, nor while a graph is captured.
-
-    On a GPU the 1st, 2nd, 4th, ... and every 1024th product is looked at.
-    """
-    global _products
-    taken = spec.accumulator.operand_casts
-    if taken is None or is_capturing(out.device) or out.is_meta:
+    """Warn, once for a spec, where finite elements of ``a`` or ``b`` became NaN in its operand formats; ``out`` is the
+    product. Not of casts that saturate, nor of the output format, nor while a graph is captured."""
+    if is_capturing(out.device) or out.is_meta:
         return
-    if out.device.type != "cpu":
-        _products += 1
-        if _products & (_products - 1) and _products % _PERIOD:
-            return
     if not bool(out.isnan().any()):
         return
     lost = [
@@ -52,7 +59,7 @@ def look(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor) -> None:
     ]
     if not any(lost):
         return
-    _told.append(spec.key)
+    _PRODUCTS[spec.key] = _DONE
     formats = [cast.format for cast, count in zip((spec.cast_a, spec.cast_b), lost, strict=True) if count and cast]
     said = " and ".join(f"{fmt} ({fmt.max:g})" for fmt in dict.fromkeys(formats))
     warnings.warn(
@@ -64,9 +71,15 @@ def look(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor) -> None:
     )
 
 
+def _makes_nan(cast: Cast | None) -> bool:
+    """Whether ``cast`` makes NaN of finite numbers of either sign."""
+    fmt = None if cast is None or cast.overflow is not Overflow.INFINITY else cast.format
+    return isinstance(fmt, FloatFormat) and fmt.signed and fmt.specials in _NAN_BEYOND
+
+
 def _lost(x: Tensor, cast: Cast | None, site: Site) -> int:
-    """How many finite elements of ``x`` are NaN after ``cast``, if that is to a fnuz format."""
-    if cast is None or not isinstance(cast.format, FloatFormat) or cast.format.specials is not Specials.FNUZ:
+    """How many finite elements of ``x`` are NaN after ``cast``, if that is of such a format."""
+    if cast is None or not _makes_nan(cast):
         return 0
     flat = x.reshape(-1)
     rounded = torch.empty_like(flat)
@@ -75,5 +88,10 @@ def _lost(x: Tensor, cast: Cast | None, site: Site) -> int:
 
 
 def _saturating(spec: GemmSpec) -> GemmSpec:
-    a, b = (None if cast is None else replace(cast, overflow=Overflow.SATURATE) for cast in (spec.cast_a, spec.cast_b))
+    """``spec`` with operands that saturate; other formats stay."""
+    casts = ((spec.a, spec.cast_a), (spec.b, spec.cast_b))
+    a, b = (
+        replace(cast, overflow=Overflow.SATURATE) if cast is not None and _makes_nan(cast) else given
+        for given, cast in casts
+    )
     return replace(spec, a=a, b=b)
