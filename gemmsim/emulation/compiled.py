@@ -27,8 +27,10 @@ __all__ = [
     "is_suspicious",
     "leave_alone",
     "note_native",
+    "one_graph_error",
     "raised",
     "skip",
+    "tracer",
     "wanted",
 ]
 
@@ -126,7 +128,7 @@ def errors_as_they_are() -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, TypeError) as error:
-        if _tracer() is None:
+        if tracer() is None:
             raise
         raise _handed_on(error) from None
 
@@ -145,12 +147,17 @@ def raised(kind: type[Exception], text: str, config: str | None = None) -> Excep
 
 @assume_constant_result
 def _raise_in_whole_graphs(kind: type[Exception], text: str, config: str | None) -> None:
-    if getattr(_tracer(), "one_graph", False):
-        error = kind(text)
-        raise _handed_on(error if config is None else blamed(error, config))
+    error = kind(text)
+    one_graph_error(error if config is None else blamed(error, config))
 
 
-def _tracer() -> Any:
+def one_graph_error(error: Exception) -> None:
+    """Raises ``error`` past the compiler where a whole graph is asked for; elsewhere nothing."""
+    if getattr(tracer(), "one_graph", False):
+        raise _handed_on(error)
+
+
+def tracer() -> Any:
     """What traces in this thread; None for nothing."""
     module: Any = sys.modules.get("torch._dynamo.symbolic_convert")
     return None if module is None else getattr(module.tls, "current_tx", None)

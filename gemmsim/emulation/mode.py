@@ -20,6 +20,7 @@ from gemmsim.ops.tracing import assume_constant_result
 from . import (  # noqa: F401  # they fill tables
     addmm,
     attention,
+    bodies,
     compiled,
     contract,
     convolve,
@@ -142,6 +143,7 @@ class Emulation(Placed):
                 self._stop = await_first(self._check_first)
             return
         if traced:
+            bodies.let_modes_change()
             if not self._outer:
                 _begin_traced()
         else:

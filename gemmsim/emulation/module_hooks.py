@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as hooks
 
+from .bodies import unseen_change
+
 __all__ = ["ModuleHooks"]
 
 _lock = Lock()
@@ -34,7 +36,7 @@ class ModuleHooks:
     def put(self) -> None:
         """Somebody asks for them."""
         if torch.compiler.is_compiling():  # which is repeated when the compiled code runs
-            self._put()
+            unseen_change(self._put)
             return
         with _lock:
             self._put()
@@ -43,7 +45,7 @@ class ModuleHooks:
     def take(self) -> None:
         """One who asked does no longer: the last one takes them away."""
         if torch.compiler.is_compiling():
-            self._take()
+            unseen_change(self._take)
             return
         with _lock:
             self._take()

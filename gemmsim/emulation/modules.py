@@ -43,6 +43,7 @@ class Arithmetic:
     def __init__(self, model: nn.Module, text: str, seed: int, steps: Steps) -> None:
         self.model, self.text, self.seed, self.steps = model, text, seed, steps
         self._here = _Here()
+        steps.lasts = True
         self._watch()
 
     def _watch(self) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.tracing import assume_constant_result
 
+from .bodies import refuse_steps
 from .compiled import raised
 from .rules import ConfigError
 
@@ -36,8 +37,11 @@ class Steps:
     """A count of steps.
 
     ``counter``: the number of the last step, -1 before the first: an int64 tensor of no dimensions, so that compiled
-    code need not know the number. ``ask``: gives the number of each step, where somebody else counts.
+    code need not know the number. ``ask``: gives the number of each step, where somebody else counts. ``lasts``: for
+    longer than one context, the process's or a model's.
     """
+
+    lasts = False
 
     def __init__(self, last: Tensor, ask: Callable[[], int] | None = None) -> None:
         self.counter, self.ask = last, ask
@@ -53,6 +57,8 @@ class Steps:
             self.asked = checked("emulate", self.ask())
             return torch.full((), self.asked, dtype=torch.int64)
         if torch.compiler.is_compiling():
+            if self.lasts:
+                refuse_steps()
             self.counter = self.counter + 1
             return self.counter
         with _lock:
@@ -135,7 +141,7 @@ def _make(key: str) -> None:
     with _lock:
         if key not in _STEPS:
             fresh = Steps.__new__(Steps)
-            fresh.ask, fresh.asked = None, -1
+            fresh.ask, fresh.asked, fresh.lasts = None, -1, True
             fresh.number = -1
             _STEPS[key] = fresh
 
