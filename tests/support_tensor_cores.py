@@ -17,6 +17,7 @@ from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda, device_tables, route
 from gemmsim.backends.coded import Coded
+from gemmsim.backends.coded_values import scale_table
 from gemmsim.backends.cuda import (
     coded,
     collective_params,
@@ -28,7 +29,6 @@ from gemmsim.backends.cuda import (
     self_check,
     tensor_cores,
 )
-from gemmsim.backends.encoding import scale_table
 from gemmsim.backends.product import Product, Ran
 from gemmsim.hardware.devices import CAPABILITIES
 

@@ -105,14 +105,24 @@ def attributes(module: str) -> frozenset[tuple[str, str]]:
     )
 
 
+@cache
+def values(module: str) -> frozenset[str]:
+    """Names that stand by themselves, not as the owner of an attribute."""
+    nodes = list(ast.walk(tree(module)))
+    owners = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in owners)
+
+
 def needs(module: str) -> set[str]:
-    """The files that this one needs."""
+    """The files that this one needs. A package that is used as a value may be asked for all that it exports."""
     found = set()
     for source, name, here in imported(module):
         if name or not is_package(source):
             found.add(home(source, name))
             continue
         used = {attribute for owner, attribute in attributes(module) if owner == here}
+        if here in values(module):
+            used |= {exported for _, _, exported in imported(source)}
         found |= {home(source, attribute) for attribute in used}
     return {target for target in found if target != module and not is_package(target)}
 
@@ -167,5 +177,6 @@ def test_imports_in_functions_and_names_handed_on_count():
     assert home("gemmsim", "qmatmul") == "gemmsim.ops.product.matmul"
     assert home("gemmsim.formats", "parse") == "gemmsim.formats.text"
     assert home("gemmsim.hardware", "instruction") == "gemmsim.hardware.catalogue"
+    assert "gemmsim.backends.cpu.gemm" in needs("gemmsim.backends.backend")  # the package is a value there
     assert "gemmsim.backends.native.run" in needs("gemmsim.backends.route")  # inside a function, through the package
     assert "gemmsim.formats.float_format" in needs("gemmsim.formats.naming")  # under TYPE_CHECKING

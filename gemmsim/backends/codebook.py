@@ -8,6 +8,7 @@ bits, so that the number just above one is that of everything between the two.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -16,7 +17,6 @@ from torch import Tensor
 from gemmsim.formats import FP64, Cast, CodebookFormat, RoundingMode
 from gemmsim.formats.errors import shown
 
-from .backend import backend_of
 from .device_tables import Tables
 
 __all__ = ["is_codebook", "points_on", "round_to_codebook"]
@@ -31,10 +31,13 @@ def is_codebook(cast: Cast | None) -> bool:
     return cast is not None and type(cast.format) is CodebookFormat
 
 
-def round_to_codebook(x: Tensor, cast: Cast, out: Tensor) -> None:
+def round_to_codebook(
+    x: Tensor, cast: Cast, out: Tensor, quantize: Callable[[Tensor, Cast, Tensor, int, int, int], None]
+) -> None:
     """Write ``cast(x)`` to ``out``, of any float dtype, which may be ``x``; NaN stays NaN.
 
-    A dtype that does not hold the values rounds them to nearest even once more.
+    A dtype that does not hold the values rounds them to nearest even once more, by ``quantize`` of the device's
+    backend.
     """
     fmt = cast.format
     assert isinstance(fmt, CodebookFormat)
@@ -47,7 +50,7 @@ def round_to_codebook(x: Tensor, cast: Cast, out: Tensor) -> None:
         out.copy_(found)
         return
     flat = out if out.dim() <= _MAX_DIMS else torch.empty(out.numel(), dtype=out.dtype, device=out.device)
-    backend_of(found).quantize(found.reshape(flat.shape), Cast(FP64), flat, 0, 0)
+    quantize(found.reshape(flat.shape), Cast(FP64), flat, 0, 0, 0)
     if flat is not out:
         out.copy_(flat.view(out.shape))
 

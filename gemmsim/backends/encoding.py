@@ -10,28 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat, ScaleRule
+from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat
 
 from .backend import backend_of
 from .coded import Coded
+from .coded_values import ONE, elements_of, factors_of
 from .expanded import stored
 
 __all__ = [
     "as_second",
-    "elements_of",
     "encode_operand",
-    "factors_of",
     "scale_for_largest",
-    "scale_table",
     "second_scale_of",
     "tensor_scale_of",
     "values_of",
 ]
-
-#: Code of 1 in e8m0.
-_ONE = 127
-#: Terms that a thread of a GPU decodes.
-_UNSCALED = 32
 
 
 def values_of(x: Tensor | Coded) -> Tensor:
@@ -48,35 +41,12 @@ def values_of(x: Tensor | Coded) -> Tensor:
             backend_of(values).decode_blocks(x.codes, x.scales, fmt, values, x.dim, x.packing)
     else:
         factors = factors_of(x).repeat_interleave(fmt.block_size, x.dim).narrow(x.dim, 0, x.size)
-        values = elements_of(x).double().mul_(factors)
+        values = elements_of(x, backend_of(x.codes).decode_blocks).double().mul_(factors)
     if not x.format.tensor_scale:
         return values
     if isinstance(x.tensor_scale, float) and _fits_after(x.format, x.tensor_scale):
         return values.mul_(x.tensor_scale)
     return values.double().mul_(x.tensor_scale)
-
-
-def elements_of(x: Coded) -> Tensor:
-    """Each element without its scale, in float32, which holds all of them."""
-    elements = torch.empty(x.shape, dtype=torch.float32, device=x.codes.device)
-    if elements.numel():
-        whole = replace(
-            x.format,
-            block_size=_UNSCALED if elements.is_cuda else x.size,
-            scale=E8M0,
-            rule=ScaleRule.FLOOR,
-            tensor_scale=False,
-        )
-        blocks = -(-x.size // whole.block_size)
-        shape = [blocks if d == elements.dim() + x.dim else n for d, n in enumerate(elements.shape)]
-        ones = torch.full((1,), _ONE, dtype=torch.uint8, device=elements.device).expand(shape)
-        backend_of(elements).decode_blocks(x.codes, ones, whole, elements, x.dim, x.packing)
-    return elements
-
-
-def factors_of(x: Coded) -> Tensor:
-    """The scales in float64."""
-    return scale_table(x.format).to(x.scales.device)[x.scales.long()]
 
 
 def _fits_float32(x: Coded) -> bool:
@@ -88,14 +58,7 @@ def _fits_float32(x: Coded) -> bool:
     element, shift = x.format.element, 0
     if x.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
         shift = element.frac
-    return element.max * 2.0 ** (largest - _ONE + shift) < 2.0**128
-
-
-@lru_cache(maxsize=64)
-def scale_table(fmt: BlockFormat) -> Tensor:
-    """Value of each scale code in float64; NaN for codes that the format has not."""
-    values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
-    return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)
+    return element.max * 2.0 ** (largest - ONE + shift) < 2.0**128
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,7 @@ from gemmsim.lowering.refusal import Refusal
 from .acceleration import Setting, asked, current, refused
 from .backend import backend_of
 from .batches import batched
+from .convert import cast_into
 from .last_steps import finish_into, followed
 from .product import Product, Ran
 
@@ -130,7 +131,7 @@ class _Proved:
         raw = out if finish is None else torch.empty_like(out, dtype=finish.work)
         ran = native.gemm(a, b, product.spec, raw, product.seed, product.named)
         if isinstance(ran, Ran) and finish is not None:
-            finish_into(raw, finish, out)
+            finish_into(raw, finish, out, cast_into)
         return ran
 
 
@@ -178,7 +179,7 @@ def run(product: Product) -> Ran:
         product = batched(product)
     finish, spec = product.finish, product.spec
     if finish is not None and not _takes(product):
-        return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out)
+        return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out, cast_into)
     backend = backend_of(product.out)
     if asked() is None and _is_the_kernels(spec) and not backend.names_instruction(spec):
         return backend.multiply(product)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends.backend import backend_of
-from gemmsim.backends.codebook import is_codebook, round_to_codebook
+from gemmsim.backends.codebook import is_codebook
+from gemmsim.backends.convert import cast_into
 from gemmsim.formats import TENSOR_FORMATS, Cast, Sharing
 from gemmsim.lowering.numbers import MAX_BATCH_DIMS
 
@@ -58,14 +59,10 @@ def quantize_into(
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
     if isinstance(cast, TENSOR_FORMATS):
         backend_of(x).quantize_tensor(x, cast, out, bits, site)
-    elif is_codebook(cast):
-        round_to_codebook(x, cast, out)
-    elif out.dim() <= MAX_BATCH_DIMS:
+    elif out.dim() <= MAX_BATCH_DIMS and not is_codebook(cast):
         backend_of(x).quantize(x, cast, out, bits, site, start)
     else:
-        flat = torch.empty(out.numel(), dtype=out.dtype, device=out.device)
-        backend_of(x).quantize(x.reshape(-1), cast, flat, bits, site, start)
-        out.copy_(flat.view(out.shape))
+        cast_into(x, cast, out, bits, site, start)
     state.record("quantize", state.backend_name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 

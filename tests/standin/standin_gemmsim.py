@@ -152,7 +152,8 @@ def _number(scale) -> float:
 
 
 def _finish(raw, finish, out) -> None:
-    importlib.import_module("gemmsim.backends.last_steps").finish_into(raw, finish, out)
+    cast_into = importlib.import_module("gemmsim.backends.convert").cast_into
+    importlib.import_module("gemmsim.backends.last_steps").finish_into(raw, finish, out, cast_into)
 
 
 def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None, row=0):

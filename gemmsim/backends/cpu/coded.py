@@ -13,12 +13,13 @@ from gemmsim.formats import E8M0, BlockFormat, Cast, FloatFormat
 from gemmsim.lowering.numbers import Site
 
 from ..coded import Coded
-from ..convert import cast_into
+from ..coded_values import elements_of, factors_of
 from ..dtypes import carrier_dtype
-from ..encoding import elements_of, factors_of
 from ..finish import Finish
 from ..product import Ran
+from .block import decode_blocks
 from .gemm import count_overflows, gemm
+from .quantize import cast_into
 from .scales import Scales
 
 __all__ = ["count_coded_overflows", "finishes", "gemm_coded"]
@@ -73,8 +74,8 @@ def _parts(
     right_scales = factors_of(b) if isinstance(b, Coded) else unit.expand(counts[1], b.shape[-1])
     seconds = [float(x.tensor_scale) for x in (a, b) if isinstance(x, Coded) and x.format.tensor_scale]
     tensor = None if not seconds else seconds[0] * (seconds[1] if len(seconds) > 1 else 1.0)
-    left = elements_of(a) if isinstance(a, Coded) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
-    right = elements_of(b) if isinstance(b, Coded) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)
+    left = elements_of(a, decode_blocks) if isinstance(a, Coded) else _cast(a, spec.cast_a, seed, Site.OPERAND_A)
+    right = elements_of(b, decode_blocks) if isinstance(b, Coded) else _cast(b, spec.cast_b, seed, Site.OPERAND_B)
     tensors = [left, right, left_scales, right_scales]
     left, right, left_scales, right_scales = (t.expand(*batch, *t.shape[-2:]) for t in tensors)
     return left, right, Scales(left_scales, right_scales, sizes[0], sizes[1], tensor, _scale_format(spec))

@@ -11,11 +11,12 @@ from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FloatFormat
 from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Site
 
+from ..conversions import Conversions
 from ..dtypes import NUMBERS
 from .records import QuantizeArgs, cast_record
 from .shared_library import library
 
-__all__ = ["quantize"]
+__all__ = ["cast_into", "quantize"]
 
 
 def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
@@ -50,3 +51,6 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
     args.site = site
     args.threads = torch.get_num_threads()
     library().gemmsim_quantize(byref(args))
+
+
+cast_into = Conversions(quantize).cast_into

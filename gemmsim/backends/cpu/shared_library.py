@@ -8,6 +8,7 @@ import threading
 from ctypes import POINTER, c_char_p, c_int, c_int64
 from pathlib import Path
 
+from gemmsim._paths import package_folders
 from gemmsim.formats.errors import shown
 
 from .. import environment
@@ -30,10 +31,8 @@ class LibraryError(RuntimeError):
 
 
 def _candidates() -> list[Path]:
-    import gemmsim
-
     name = {"win32": "gemmsim_cpu.dll", "darwin": "libgemmsim_cpu.dylib"}.get(sys.platform, "libgemmsim_cpu.so")
-    return [Path(folder) / "lib" / name for folder in gemmsim.__path__]
+    return [folder / "lib" / name for folder in package_folders()]
 
 
 def _load() -> ctypes.CDLL:

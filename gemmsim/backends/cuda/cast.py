@@ -16,6 +16,7 @@ from gemmsim.formats import Cast, FloatFormat, Rounding, RoundingMode, parse_cas
 from gemmsim.lowering.casts import cast_numbers
 from gemmsim.lowering.numbers import CastFlag, Site
 
+from ..conversions import Conversions
 from ..dtypes import DTYPES
 from .jit.launch import launch
 from .jit.source import KernelSource, cast_literal
@@ -25,7 +26,10 @@ __all__ = [
     "CastArgs",
     "cast_args",
     "cast_blocks",
+    "cast_into",
+    "cast_operand",
     "cast_source",
+    "copy_rounded",
     "needs_exact",
     "quantize",
     "sources",
@@ -210,3 +214,7 @@ def sources() -> Iterator[KernelSource]:
         yield cast_source(cast, torch.float32, torch.bfloat16)
         yield cast_source(cast, torch.float32, torch.float32, contiguous=False)
     yield cast_source(parse_cast("fp32/ru"), torch.float64, torch.float32)
+
+
+_conversions = Conversions(quantize)
+cast_into, cast_operand, copy_rounded = _conversions.cast_into, _conversions.cast_operand, _conversions.copy_rounded

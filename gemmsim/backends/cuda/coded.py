@@ -11,10 +11,10 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.lowering.numbers import Site
 
 from ..coded import Coded
-from ..convert import cast_into
 from ..dtypes import carrier_dtype
 from ..finish import Finish
 from ..product import Ran
+from .cast import cast_into
 from .simt_blocks import PACKINGS, count_overflows_blocks, gemm_blocks
 
 __all__ = ["count_coded_overflows", "gemm_coded", "one_a_byte", "operands_of", "readable"]

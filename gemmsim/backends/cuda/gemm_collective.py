@@ -18,7 +18,7 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
-from ..convert import cast_into
+from .cast import cast_into
 from .collective_params import Lines, Tiling, check_layout, grid_of, params_of
 from .errors import CudaError
 from .gemm_instruction import Chain, operand, operand_lines

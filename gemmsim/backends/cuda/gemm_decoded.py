@@ -19,8 +19,8 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 
 from ..coded import Coded
-from ..convert import copy_rounded
 from ..dtypes import KERNEL_DTYPES
+from .cast import copy_rounded
 from .gemm_collective import LARGE, Collective, gemm_collective, refuses_collective
 from .gemm_instruction import Chain, chain_of, gemm_instruction, refuses_shape
 from .jit.launch import launch

@@ -22,7 +22,7 @@ from gemmsim.hardware import OPERANDS, Instruction
 from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
-from ..convert import cast_into, cast_operand
+from .cast import cast_into, cast_operand
 from .gemm_groups import GroupArgs, Groups, group_args, group_source, refuses_sizes
 from .jit.launch import launch
 from .jit.source import KernelSource

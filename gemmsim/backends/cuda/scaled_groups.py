@@ -19,13 +19,14 @@ from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
 from ..coded import Coded
-from ..convert import cast_into
-from ..encoding import elements_of, factors_of
+from ..coded_values import elements_of, factors_of
+from .cast import cast_into
 from .check_operands import plain_problems, power_scales
 from .gemm_groups import COUNT, Groups, group_args, group_source, refuses_sizes, set_scales
 from .gemm_instruction import Chain, chain_of, element_name, operand_lines, refuses_shape
 from .jit.launch import launch
 from .jit.source import KernelSource
+from .mx_cast import decode_blocks
 from .self_check import Problem
 from .simt_blocks import gemm_blocks as simt
 
@@ -151,7 +152,7 @@ def _one(x: Coded) -> Coded:
 
 def _lines(x: Coded, dtype: torch.dtype, groups: ScaledGroups) -> Tensor:
     """Elements (1 or B, lines, bytes) as the instruction reads them, each group filled up with zeros."""
-    elements = elements_of(_one(x)).to(dtype)
+    elements = elements_of(_one(x), decode_blocks).to(dtype)
     full = groups.period * groups.instruction.k
     if full != groups.n:
         count = -(-x.size // groups.n)
@@ -217,7 +218,7 @@ def _numbers(x: Coded, line: int) -> Tensor:
     """Element times scale of a line, in float64."""
     one = replace(x, codes=x.codes[line : line + 1], scales=x.scales[line : line + 1])
     factors = factors_of(one).repeat_interleave(x.format.block_size, -1)[..., : x.size]
-    return (elements_of(one).double() * factors)[0]
+    return (elements_of(one, decode_blocks).double() * factors)[0]
 
 
 #: What CI compiles: one instruction a group, and two.

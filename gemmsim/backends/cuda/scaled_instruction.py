@@ -17,7 +17,7 @@ from gemmsim.lowering.numbers import Site
 from gemmsim.lowering.refusal import Refusal
 
 from ..coded import Coded
-from ..convert import cast_into
+from .cast import cast_into
 from .check_operands import block_problems
 from .gemm_tensor import run_tensor, tensor_source
 from .jit.source import KernelSource

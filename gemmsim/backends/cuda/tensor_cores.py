@@ -25,6 +25,7 @@ from ..last_steps import followed
 from ..product import Product, Ran
 from . import scaled_groups
 from . import scaled_instruction as scaled
+from .cast import cast_into
 from .check_operands import long_problem, plain_problems
 from .coded import operands_of
 from .gemm_collective import (
@@ -123,9 +124,9 @@ def instruction(product: Product) -> Ran | Refusal:
     check_devices(a, b, out, None if finish is None else finish.bias)
     check_finish(spec, finish)
     if isinstance(mainloop, Collective):
-        source = followed(lambda raw: gemm_collective(a, b, spec, raw, product.seed, mainloop), finish, out)
+        source = followed(lambda raw: gemm_collective(a, b, spec, raw, product.seed, mainloop), finish, out, cast_into)
     else:
-        source = followed(lambda raw: gemm_instruction(a, b, spec, raw, product.seed, chain), finish, out)
+        source = followed(lambda raw: gemm_instruction(a, b, spec, raw, product.seed, chain), finish, out, cast_into)
     made = ran(source).noted(_equal_words(out.device, source))
     return made.noted(mainloop.note) if isinstance(mainloop, Refusal) and mainloop.of else made
 
@@ -161,7 +162,7 @@ def _scaled(product: Product) -> Ran | Refusal:
     )
     if refusal is not None:
         return _not_used(refusal)
-    source = followed(lambda raw: scaled.gemm(a, b, spec, raw, product.seed, chain), product.finish, out)
+    source = followed(lambda raw: scaled.gemm(a, b, spec, raw, product.seed, chain), product.finish, out, cast_into)
     return ran(source).noted(_equal_words(out.device, source))
 
 
@@ -179,7 +180,9 @@ def _scaled_groups(product: Product) -> Ran | Refusal:
     )
     if refusal is not None:
         return _not_used(refusal)
-    source = followed(lambda raw: scaled_groups.gemm(a, b, spec, raw, product.seed, groups), product.finish, out)
+    source = followed(
+        lambda raw: scaled_groups.gemm(a, b, spec, raw, product.seed, groups), product.finish, out, cast_into
+    )
     return ran(source).noted(_equal_words(out.device, source))
 
 

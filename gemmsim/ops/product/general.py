@@ -75,7 +75,7 @@ def _among_rows(product: Product, last: Cast) -> Ran:
         cast_into(raw, last, result, product.seed, Site.OUTPUT, product.row * out.shape[-1])
         return ran
 
-    return followed(write, product.finish, out)
+    return followed(write, product.finish, out, cast_into)
 
 
 def expanded(owner: str, c: Tensor, shape: Sequence[int]) -> Tensor:

@@ -18,6 +18,7 @@ from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.backends import route
 from gemmsim.backends.backend import backend_of
 from gemmsim.backends.batches import batched
+from gemmsim.backends.convert import cast_into
 from gemmsim.backends.finish import Finish
 from gemmsim.backends.last_steps import finish_into
 from gemmsim.backends.product import Product
@@ -122,7 +123,7 @@ def matmul(
         out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
         if finish is not None:
-            finish_into(out, finish, out)
+            finish_into(out, finish, out, cast_into)
     else:
         out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
     if operand_overflow.may_overflow(named):

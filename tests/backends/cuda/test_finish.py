@@ -19,6 +19,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu, cuda, route
+from gemmsim.backends.convert import cast_into
 from gemmsim.backends.cuda.coded import readable
 from gemmsim.backends.encoding import encode_operand
 from gemmsim.backends.finish import Finish
@@ -122,7 +123,7 @@ def test_block_formats(text):
         finish = Finish(values(rng, 11), torch.float32, parse_cast("e5m10/rtz"))
         got, want = torch.empty(9, 11, dtype=dtype), torch.empty(9, 11, dtype=dtype)
         host_blocks(*codes, spec, got, finish=finish)
-        finish_into(raw.float(), finish, want)
+        finish_into(raw.float(), finish, want, cast_into)
         assert_bitwise_equal(got, want, nan_is_nan=True, context=text)
 
 

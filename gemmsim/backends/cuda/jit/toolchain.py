@@ -13,6 +13,8 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from gemmsim._paths import package_folders
+
 from ..errors import INSTALL, PackageError, message
 
 __all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folders", "toolchain"]
@@ -65,11 +67,9 @@ def header_root() -> Path:
     Raises:
         PackageError: if neither holds them.
     """
-    import gemmsim
-
     # A source tree comes first: an editable install has a copy, which goes stale when a header is edited.
-    candidates = [Path(folder).parent / "cutlass_kernels" for folder in gemmsim.__path__]
-    candidates += [Path(folder) / "cutlass_kernels" for folder in gemmsim.__path__]
+    candidates = [folder.parent / "cutlass_kernels" for folder in package_folders()]
+    candidates += [folder / "cutlass_kernels" for folder in package_folders()]
     for root in candidates:
         if (root / "include" / "gemmsim" / "types.h").is_file():
             return root
