@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import subnormals
+from . import functionalized, subnormals
 from .errors import GradError, message
 
 __all__ = ["LIBRARY", "TAGS", "define"]
 
+functionalized.install()
 LIBRARY = torch.library.Library("gemmsim", "DEF")
 #: Of operators that draw from the generator: never merged with an equal call, never recomputed.
 TAGS = (torch.Tag.nondeterministic_seeded, torch.Tag.needs_exact_strides)
