@@ -18,6 +18,9 @@ SHEET = re.compile(r"(?<![\w/])spec/")
 PAGE = re.compile(r"(?<![\w./])(?P<page>(?:docs|tests|cutlass_kernels)/[\w/]+\.md)(?:#(?P<heading>[\w-]+))?")
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\((?P<page>[^)\s#:]*)#(?P<heading>[^)\s]+)\)")
 FILE = re.compile(r"`((?:gemmsim|tests|docs|benchmarks|cutlass_kernels)/[\w./*-]+)`")
+SOURCE = re.compile(r"`([\w./-]+\.(?:py|h|cpp|cuh|sh))`")
+#: Headers of other projects.
+FOREIGN = ("cutlass/", "cute/")
 CODE = re.compile(r"^```.*?^```\s*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -34,6 +37,13 @@ def headings(page: Path) -> frozenset[str]:
     text = re.sub(r"^```.*?^```\s*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found)
+
+
+@cache
+def ends_of_paths() -> frozenset[str]:
+    """Every path of a source file and every end of one: "backend.py", "backends/backend.py" ..."""
+    files = (path.relative_to(ROOT).parts for folder in (*FOLDERS, ".ci") for path in (ROOT / folder).rglob("*.*"))
+    return frozenset("/".join(parts[i:]) for parts in files for i in range(len(parts)))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -66,6 +76,21 @@ def test_links_to_headings_lead_to_headings(page):
 def test_files_that_recipes_name_exist(page):
     named = FILE.findall(page.read_text(encoding="utf-8"))
     missing = [name for name in named if not any(ROOT.glob(name))]
+    assert not missing, f"{page.relative_to(ROOT)} names {missing}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "cutlass_kernels/README.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_source_files_that_pages_name_exist(page):
+    """By their whole path or the end of it: `product/pack.h`."""
+    named = set(SOURCE.findall(page.read_text(encoding="utf-8")))
+    missing = [name for name in named if not name.startswith(FOREIGN) and name not in ends_of_paths()]
     assert not missing, f"{page.relative_to(ROOT)} names {missing}"
 
 
