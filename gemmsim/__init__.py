@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from . import study as study
     from . import tensor_quant as tensor_quant
     from . import train as train
+    from ._keywords import KeywordError as KeywordError
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError

@@ -4,7 +4,9 @@
     def qlinear(x, weight, bias=None, spec=None): ...
 
     qlinear(x, weight, formats="e4m3 : fp16")  # works, with a DeprecationWarning that names spec=
-    qlinear(x, weight, acc="fp16")             # TypeError: ... Try spec='fp16'.
+    qlinear(x, weight, acc="fp16")             # KeywordError: ... Try spec='fp16'.
+
+``says_keywords("fmt")`` does the same for a function whose parameter of that kind has another name.
 
 What a person, an editor, ``inspect.signature`` and a type checker see is the function as it is written.
 """
@@ -22,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-__all__ = ["takes_spec", "warn_of"]
+__all__ = ["KeywordError", "says_keywords", "takes_spec", "warn_of"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,9 +33,14 @@ NEW = "spec"
 _OTHERS = frozenset(
     {"acc", "accum", "accumulator", "arith", "config", "fmt", "format", "formats", "mac", "numerics", "register"}
     | {"accumulate", "precision", "qconfig", "quant", "recipe", "rules", "specs", "spec"}
+    | {"sepc", "psec", "spce", "pec", "sec", "spc", "spe", "sspec", "sppec", "speec", "specc"}
 )
 #: Files between a call and the person who wrote it: those below these folders, and these.
 _BETWEEN = (str(Path(__file__).parent), *filter(None, (contextlib.__file__, functools.__file__)))
+
+
+class KeywordError(TypeError):
+    """A keyword that a function does not have, or two that mean the same; the message names the right one."""
 
 
 def takes_spec(*old: str) -> Callable[[_Function], _Function]:
@@ -44,53 +51,78 @@ def takes_spec(*old: str) -> Callable[[_Function], _Function]:
     result's ``former_keywords`` are ``old``.
     """
 
+    return _named(NEW, old)
+
+
+def says_keywords(new: str) -> Callable[[_Function], _Function]:
+    """Decorator of a function whose parameter ``new`` is a format: errors about what else it may be called name it."""
+    return _named(new, ())
+
+
+def _named(new: str, old: tuple[str, ...]) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         parameters = inspect.signature(function).parameters
         names = list(parameters)
-        by_name = parameters[NEW].kind is inspect.Parameter.KEYWORD_ONLY
-        place = sys.maxsize if by_name else names.index(NEW)
+        by_name = parameters[new].kind is inspect.Parameter.KEYWORD_ONLY
+        place = sys.maxsize if by_name else names.index(new)
         looked_at = (_OTHERS | set(old)) - set(names)
         name, of_class = function.__name__, names[0] in ("self", "cls")
+        known = tuple(names[of_class:])
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if kwargs and not looked_at.isdisjoint(kwargs):
-                owner = _owner(name, args[0]) if of_class else f"{name}()"
-                kwargs = _as_spec(owner, old, len(args) > place, kwargs, looked_at)
+            if kwargs:
+                if not looked_at.isdisjoint(kwargs):
+                    owner = _owner(name, args[0]) if of_class else f"{name}()"
+                    kwargs = _as_new(owner, new, old, len(args) > place, kwargs, looked_at)
+                if not takes_any:
+                    for keyword in kwargs:
+                        if keyword not in known:
+                            raise _unknown(_owner(name, args[0]) if of_class else f"{name}()", known, keyword)
             return function(*args, **kwargs)
 
         call.former_keywords = old  # type: ignore[attr-defined]
         text = inspect.cleandoc(call.__doc__ or "")
         if old and f"``{old[0]}``" not in text:
-            call.__doc__ = f"{text}\n\n``{old[0]}``, the former keyword for ``{NEW}``, is deprecated.".lstrip()
+            call.__doc__ = f"{text}\n\n``{old[0]}``, the former keyword for ``{new}``, is deprecated.".lstrip()
         return call  # type: ignore[return-value]
 
     return decorate
 
 
-def _as_spec(
-    owner: str, old: tuple[str, ...], placed: bool, kwargs: dict[str, Any], looked_at: frozenset[str]
+def _unknown(owner: str, known: tuple[str, ...], keyword: str) -> KeywordError:
+    """The error for a keyword that is like none of another name for the same."""
+    import difflib  # here: only messages need it, and it is slow to import
+
+    near = difflib.get_close_matches(keyword, known, n=1)
+    do = f"Did you mean {near[0]}=?" if near else "Leave it out."
+    return KeywordError(f"{owner} got an unexpected keyword argument {keyword!r}; allowed: {', '.join(known)}.\n  {do}")
+
+
+def _as_new(
+    owner: str, new: str, old: tuple[str, ...], placed: bool, kwargs: dict[str, Any], looked_at: frozenset[str]
 ) -> dict[str, Any]:
-    """``kwargs`` with ``spec`` in place of a former keyword.
+    """``kwargs`` with ``new`` in place of a former keyword.
 
     Raises:
-        TypeError: for keywords that are neither, and for two that mean the same.
+        KeywordError: for keywords that are neither, and for two that mean the same.
     """
     found = [name for name in kwargs if name in looked_at]
     for name in found:
         if name not in old:
             asked = f"{owner} got an unexpected keyword argument {name!r}"
-            raise TypeError(f"{asked}; allowed: {NEW}.\n  Try {NEW}={_value(kwargs[name])}.")
+            raise KeywordError(f"{asked}; allowed: {new}.\n  Try {new}={_value(kwargs[name])}.")
     name, replaced = found[0], _is_replaced()
-    if len(found) > 1 or placed or (NEW in kwargs and not replaced):
-        other = found[1] if len(found) > 1 else NEW
-        asked = f"{owner} got both {other} and {name}, the former keyword for {NEW}"
-        raise TypeError(f"{asked}; allowed: one of them.\n  Leave {name}= out.")
+    if len(found) > 1 or placed or (new in kwargs and not replaced):
+        other = found[1] if len(found) > 1 else new
+        asked = f"{owner} got both {other} and {name}, the former keyword for {new}"
+        raise KeywordError(f"{asked}; allowed: one of them.\n  Leave {name}= out.")
     if not replaced:
-        _warn(owner, name, NEW)
+        _warn(owner, name, new)
     value = kwargs[name]
     kwargs = {key: value for key, value in kwargs.items() if key != name}
-    kwargs.setdefault(NEW, value)
+    kwargs.setdefault(new, value)
     return kwargs
 
 

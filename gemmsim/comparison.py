@@ -17,6 +17,7 @@ from gemmsim.formats import Cast, FixedFormat, Format, FormatError, Overflow, pa
 from gemmsim.ops.arrays import takes_arrays
 
 from ._html import html_table
+from ._keywords import says_keywords
 
 __all__ = ["Comparison", "Difference", "compare"]
 
@@ -153,6 +154,7 @@ class Comparison:
 
 
 @takes_arrays
+@says_keywords("spec_a")
 def compare(
     spec_a: SpecLike,
     spec_b: SpecLike,
@@ -182,9 +184,15 @@ def compare(
         >>> gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1))
         <Comparison of ':e5m10' and ':e8m23': 0.00% of 2 equal, largest distance 9.7998 ulp of e5m10>
     """
+    if isinstance(spec_a, Tensor):
+        do = "Give the specs first: compare(':bf16', ':fp32', a, b)."
+        raise SpecError(f"compare: spec_a is a {type(spec_a).__name__}; allowed: a spec.\n  {do}")
     one, other = GemmSpec.of(spec_a), GemmSpec.of(spec_b)
-    with torch.no_grad():
-        x, y = (gs.qmatmul(a, b, spec, seed=seed) for spec in (one, other))
+    try:
+        with torch.no_grad():
+            x, y = (gs.qmatmul(a, b, spec, seed=seed) for spec in (one, other))
+    except (gs.DTypeError, gs.ShapeError, gs.DeviceError, gs.SeedError) as error:
+        raise type(error)(f"compare{str(error).removeprefix('qmatmul')}") from None
     measure = _unit(unit, one, other)
     same = _same_bits(x, y)
     distances = _ulps(x.double(), y.double(), measure)[same | (x.isfinite() & y.isfinite())]

@@ -143,3 +143,15 @@ def test_each_cause_of_nan_is_told(spec, a, b, want):
     assert len(found.reasons) == len(want)
     for reason, pattern in zip(found.reasons, want, strict=True):
         assert re.search(pattern, reason), reason
+
+
+def test_errors_about_operands_are_those_of_compare():
+    x = torch.ones(2, 3)
+    with pytest.raises(gs.ShapeError, match="^compare: "):
+        gs.compare(":fp32", ":bf16", x, x)
+    with pytest.raises(gs.DTypeError, match="^compare: a has dtype torch.int64"):
+        gs.compare(":fp32", ":bf16", x.long(), x.mT)
+    with pytest.raises(gs.SeedError, match="^compare: seed=-1"):
+        gs.compare(":fp32", ":bf16/sr", x, x.mT, seed=-1)
+    with pytest.raises(gs.SpecError, match=r"spec_a is a Tensor; allowed: a spec.\n  Give the specs first"):
+        gs.compare(x, x.mT, ":fp32", ":bf16")

@@ -482,3 +482,71 @@ def test_studies_take_specs_by_both_flags():
     assert before.stderr == "--acc is --spec now, and an older name for it. Write --spec.\n"
     listed = told("study", "run", "growth", "-h")
     assert "--spec <spec>..." in listed.output and "--acc" not in listed.output
+
+
+def test_errors_about_keywords_are_typed():
+    """Of former names, of misspellings of spec= and of other keywords alike, wherever spec= is taken."""
+    assert issubclass(gs.KeywordError, TypeError)
+    a = torch.ones(2, 2)
+    for name in sorted(set(TAKES) - READ - BARE):
+        for wrong in ("sepc", "psec", "specs", "spce"):
+            with pytest.raises(gs.KeywordError, match=rf"'{wrong}'; allowed: spec.\n  Try spec='e4m3'.$"):
+                TAKES[name](**{wrong: "e4m3"})
+    with pytest.raises(
+        gs.KeywordError, match=r"^qmatmul\(\) .*'out_dtpe'; allowed: a, b, spec, .*\n  Did you mean out_dtype=.$"
+    ):
+        gs.qmatmul(a, a, ":fp32", out_dtpe=torch.float64)
+    with pytest.raises(gs.KeywordError, match=r"^QAffineFormats.of\(\) .*'zzz'; allowed: spec.\n  Leave it out.$"):
+        gs.QAffineFormats.of(":fp32", zzz=1)
+    with pytest.raises(TypeError, match="sed"):
+        gs.nn.QLinear(2, 2, sed=1)  # passed on to the class behind, which knows its own
+
+
+@pytest.mark.parametrize(
+    ("call", "right"),
+    [
+        (gs.quantize, "fmt"),
+        (gs.quantizer, "forward_number"),
+        (gs.compare, "spec_a"),
+        (gs.mx.quantize, "fmt"),
+        (gs.mx.to_mx, "fmt"),
+        (gs.mx.encode, "fmt"),
+        (gs.mx.decode, "fmt"),
+        (gs.mx.quantize_mx, "fmt"),
+        (gs.mx.dequantize_mx, "fmt"),
+        (gs.mx.tensor_scale, "fmt"),
+        (gs.qadd, "fwd_quant"),
+        (gs.qmul, "fwd_quant"),
+        (gs.qdiv, "fwd_quant"),
+        (gs.qsqrt, "fwd_quant"),
+        (gs.qpow, "fwd_quant"),
+        (gs.qmean, "fwd_quant"),
+        (gs.qrelu, "fwd_quant"),
+        (gs.qsigmoid, "fwd_quant"),
+        (gs.qtanh, "fwd_quant"),
+        (gs.qlogsoftmax, "fwd_quant"),
+        (gs.qbatchnorm, "fwd_quant"),
+        (gs.qavgpool, "fwd_quant"),
+        (gs.qadaptive_avgpool, "fwd_quant"),
+        (gs.qsum, "quant"),
+    ],
+)
+def test_functions_of_formats_name_their_own_keyword(call, right):
+    for wrong in {"spec", "fmt", "format", "sepc"} - {right}:
+        with pytest.raises(gs.KeywordError, match=rf"'{wrong}'; allowed: {right}.\n  Try {right}='e4m3'.$"):
+            call(torch.ones(2), **{wrong: "e4m3"})
+    near = f"{right}x"
+    with pytest.raises(gs.KeywordError, match=rf"'{near}'; allowed: .*\b{right}\b.*\n  Did you mean {right}=.$"):
+        call(torch.ones(2), **{near: "e4m3"})
+
+
+def test_keywords_of_quantisers_still_compute():
+    """The right ones, in compiled code and traces, too."""
+    x = torch.linspace(-3, 3, 16)
+    want = gs.quantize(x, "e4m3")
+    assert_bitwise_equal(gs.quantize(x, fmt="e4m3"), want)
+    compiled = torch.compile(lambda x: gs.quantize(x, fmt="e4m3", overflow="sat"), backend="eager", fullgraph=True)
+    assert_bitwise_equal(compiled(x), want)
+    traced = torch.fx.symbolic_trace(lambda x: gs.quantize(x, fmt="e4m3"))
+    assert_bitwise_equal(traced(x), want)
+    assert_bitwise_equal(gs.quantizer(forward_number="e4m3")(x), want)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
 from gemmsim.backends.encoding import scale_for_largest
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
@@ -38,6 +39,7 @@ class Encoded(NamedTuple):
 
 
 @takes_arrays
+@says_keywords("fmt")
 def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96.
 
@@ -53,6 +55,7 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
 
 
 @takes_arrays
+@says_keywords("fmt")
 def encode(
     x: Tensor,
     fmt: BlockLike,
@@ -103,6 +106,7 @@ def encode(
 
 
 @takes_arrays
+@says_keywords("fmt")
 def decode(
     encoded: Encoded | tuple[Tensor, Tensor],
     fmt: BlockLike,
@@ -160,6 +164,7 @@ def decode(
 
 
 @takes_arrays
+@says_keywords("fmt")
 def quantize(
     x: Tensor,
     fmt: BlockLike,

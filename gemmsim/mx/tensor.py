@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
 from gemmsim.formats import BlockFormat
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_out_dtype
@@ -257,6 +258,8 @@ def _rebuild(tensors: list[Tensor], meta: Any, size: int, requires_grad: bool, k
 torch.serialization.add_safe_globals([_rebuild, MXTensor])
 
 
+@takes_arrays
+@says_keywords("fmt")
 def to_mx(
     x: Tensor,
     fmt: BlockLike,
@@ -272,7 +275,8 @@ def to_mx(
     Arguments and special values as in ``gemmsim.mx.encode``; ``act_format`` as in ``MXTensor``. ``compat`` is
     the mode of the conversion in place of ``fmt``'s: "torchao", "torchao-0.18", "torchao-0.6.1", "torchmx" or
     "microxcaling"; the order of packed codes is then that system's too, unless ``packing`` says another. The gradient
-    with respect to ``x`` is the gradient of the result (straight-through).
+    with respect to ``x`` is the gradient of the result (straight-through). A numpy array in place of ``x`` gives an
+    ``MXTensor``, too, which no array is.
 
     Raises:
         DTypeError: for an ``MXTensor``, which ``requantize`` takes, and other dtypes.
@@ -298,6 +302,7 @@ def check_encodable(owner: str, x: Tensor) -> None:
 
 
 @takes_arrays
+@says_keywords("fmt")
 def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None = None) -> Encoded:
     """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``.
 
@@ -311,6 +316,7 @@ def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None
 
 
 @takes_arrays
+@says_keywords("fmt")
 def dequantize_mx(
     codes: Tensor,
     scales: Tensor,

@@ -6,6 +6,7 @@ numpy is no requirement: no array comes from anywhere without it, and nothing he
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass, replace
@@ -24,7 +25,9 @@ __all__ = [
     "called_with_arrays",
     "are_traced",
     "is_array",
+    "marked",
     "takes_arrays",
+    "takes_arrays_too",
     "traced_with_arrays",
 ]
 
@@ -79,7 +82,21 @@ def takes_arrays(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return found
         return function(*args, **kwargs)
 
-    return call
+    return marked(call)
+
+
+def marked(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """``function``, which takes arrays, marked as such for messages."""
+    function.takes_arrays = True  # type: ignore[attr-defined]
+    return function
+
+
+def takes_arrays_too(owner: str) -> bool:
+    """Whether the public function that messages call ``owner``, "qmatmul" or "mx.quantize", takes arrays."""
+    found: Any = sys.modules.get("gemmsim")
+    for name in owner.split("."):
+        found = getattr(found, name, None)
+    return bool(getattr(found, "takes_arrays", False))
 
 
 def traced_with_arrays(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,7 +110,7 @@ def traced_with_arrays(function: Callable[..., Any], args: tuple[Any, ...], kwar
     values = [torch.from_numpy(value) if isinstance(value, _NDARRAY) else value for value in args]
     named = {name: torch.from_numpy(v) if isinstance(v, _NDARRAY) else v for name, v in kwargs.items()}
     result = function(*values, **named)
-    return result.numpy() if isinstance(result, Tensor) else result
+    return result.numpy() if type(result) is Tensor else result
 
 
 def are_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -110,7 +127,8 @@ def are_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def called_with_arrays(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: str | None = None
 ) -> Any:
-    """What ``function`` returns for these arguments with tensors in place of the arrays, as arrays.
+    """What ``function`` returns for these arguments with tensors in place of the arrays, as arrays; tensors of other
+    classes, MXTensor, as they are.
 
     Results that are an argument (``out``) are that array itself. Arrays of ``ml_dtypes`` (bfloat16, float8) have the
     dtypes of torch with the same names, and results of these dtypes are such arrays. ``owner``: the name for messages.
@@ -130,7 +148,28 @@ def called_with_arrays(
     known = _Known(owner)
     values = [known.tensors(name, value) for name, value in given]
     named = dict(zip(kwargs, values[len(args) :], strict=True))
-    return known.arrays(function(*values[: len(args)], **named))
+    try:
+        result = function(*values[: len(args)], **named)
+    except DTypeError as error:
+        raise DTypeError(_of_arrays(str(error))) from None
+    return known.arrays(result)
+
+
+#: What messages say of tensors, and what they say of the arrays in their place.
+_WORDS = (
+    (re.compile(r"torch\.as_tensor\((\w+)\)\.to\(torch\.(\w+)\)"), r"\1.astype(numpy.\2)"),
+    (re.compile(r"\b(\w+)\.to\(torch\.(float(?:16|32|64)|u?int\d+)\)"), r"\1.astype(numpy.\2)"),
+    (re.compile(r", or torch\.view_as_real\(\w+\)"), ""),
+    (re.compile(r"dtype torch\.(\w+)"), r"dtype \1"),
+    (re.compile(r"a tensor of torch\.(\w+)"), r"an array of \1"),
+)
+
+
+def _of_arrays(said: str) -> str:
+    """A message about tensors in words for the arrays that they stand for."""
+    for pattern, words in _WORDS:
+        said = pattern.sub(words, said)
+    return said
 
 
 def _owner(function: Callable[..., Any]) -> str:
@@ -163,8 +202,8 @@ class _Known:
         if is_dataclass(result) and not isinstance(result, type):
             changed = {f.name: getattr(result, f.name) for f in fields(result)}
             return replace(result, **{k: self.arrays(v) for k, v in changed.items() if isinstance(v, Tensor)})
-        if not isinstance(result, Tensor):
-            return result
+        if type(result) not in (Tensor, Parameter):
+            return result  # tensors of other classes, MXTensor, are more than their numbers
         given = next((array for array, tensor in self.pairs if tensor is result), None)
         return self._array(result) if given is None else given
 

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor
 
+from .arrays import takes_arrays_too
 from .errors import DeviceError, DTypeError, ShapeError, message
 
 __all__ = [
@@ -32,14 +33,10 @@ _DEVICES = ("cpu", "cuda", "meta")
 def check_tensor(owner: str, name: str, tensor: object) -> None:
     """``DTypeError`` unless ``tensor`` is a tensor, of whatever dtype."""
     if not isinstance(tensor, Tensor):
-        raise DTypeError(
-            message(
-                f"{owner}: {name} is a {type(tensor).__name__}",
-                "a torch.Tensor",
-                # what Python's own numbers are
-                f"Convert it first: torch.as_tensor({name}, dtype=torch.float64).",
-            )
-        )
+        allowed = "a torch.Tensor or a numpy array" if takes_arrays_too(owner) else "a torch.Tensor"
+        # float64 is what Python's own numbers are
+        do = f"Convert it first: torch.as_tensor({name}, dtype=torch.float64)."
+        raise DTypeError(message(f"{owner}: {name} is a {type(tensor).__name__}", allowed, do))
 
 
 def check_float(owner: str, name: str, tensor: object) -> None:

@@ -21,7 +21,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, Rounding
 from gemmsim.formats.any_format import FORMATS
 
 from . import forward_mode, subnormals
-from .arrays import ORDINARY, are_traced, called_with_arrays, is_array, traced_with_arrays
+from .arrays import ORDINARY, are_traced, called_with_arrays, is_array, marked, traced_with_arrays
 from .errors import ExportError, message
 
 __all__ = ["Whole", "formats_from", "traceable"]
@@ -97,7 +97,7 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 return subnormals.kept(function, *args, **kwargs)
         return function(*args, **kwargs)
 
-    return call
+    return marked(call)
 
 
 def formats_from(kind: str, fields: dict[str, Any]) -> Any:

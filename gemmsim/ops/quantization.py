@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from . import rounding as steps
 from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
@@ -20,6 +22,7 @@ __all__ = ["quantize"]
 
 
 @traceable
+@says_keywords("fmt")
 def quantize(
     x: Tensor,
     fmt: TargetLike,

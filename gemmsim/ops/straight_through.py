@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
 from gemmsim.formats import Cast, FixedFormat, FormatError
 
 from .arrays import called_with_arrays, is_array
@@ -96,6 +97,7 @@ class Quantizer:
         return _pass_through(x, self._steps)  # type: ignore[attr-defined]
 
 
+@says_keywords("forward_number")
 def quantizer(
     forward_number: TargetLike | None = None,
     backward_number: TargetLike | None = None,

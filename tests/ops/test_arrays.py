@@ -8,6 +8,7 @@ import torch
 
 import gemmsim as gs
 from gemmsim.ops.arrays import takes_arrays
+from gemmsim.ops.checks import check_tensor
 
 DTYPES = (np.float64, np.float32, np.float16)
 
@@ -115,7 +116,7 @@ def test_float64_is_kept():
 
 def test_integers_are_as_torchs():
     x = np.arange(-4, 4)
-    with pytest.raises(gs.DTypeError, match=r"x has dtype torch.int64; .*\n  Convert it first: x.to\(torch.float64\)"):
+    with pytest.raises(gs.DTypeError, match=r"x has dtype int64; .*\n  Convert it first: x.astype\(numpy.float64\)"):
         gs.quantize(x, "e4m3")
     a, b = (np.random.default_rng(s).integers(-9, 9, (4, 4)).astype(np.int8) for s in (0, 1))
     assert same(gs.qmatmul(a, b, ":int(32)"), gs.qmatmul(tensor(a), tensor(b), ":int(32)"))
@@ -219,7 +220,7 @@ def test_tensors_and_arrays_do_not_mix():
         (np.zeros(2, [("a", "f4")]), "x is an array of "),
         (np.ma.masked_array([1.0], [True]), "x is a MaskedArray"),
         ([1.0], "x is a list"),
-        (np.array([1j]), "dtype torch.complex128"),
+        (np.array([1j]), r"dtype complex128; allowed: .*\n  Use x.real and x.imag\.$"),
     ],
 )
 def test_what_is_no_array_of_numbers(x, words):
@@ -227,8 +228,66 @@ def test_what_is_no_array_of_numbers(x, words):
         gs.quantize(x, "e4m3")
 
 
-def test_unknown_arguments_are_pythons():
-    with pytest.raises(TypeError, match=r"qmatmul\(\) got an unexpected keyword argument 'sed'"):
+@pytest.mark.parametrize(
+    ("call", "do"),
+    [
+        (lambda n: gs.qmatmul(n, n, ":fp32"), "a.astype(numpy.float64)"),
+        (lambda n: gs.qlinear(n, n, None, ":fp32"), "x.astype(numpy.float64)"),
+        (lambda n: gs.quantize(n, "e4m3"), "x.astype(numpy.float64)"),
+        (lambda n: gs.qsoftmax(n, -1), "x.astype(numpy.float64)"),
+        (lambda n: gs.qadd(n, n), "x.astype(numpy.float64)"),
+        (lambda n: gs.qconv1d(n, n[:, :, None]), "x.astype(numpy.float64)"),
+        (lambda n: gs.count_events(n, n, ":fp32"), "a.astype(numpy.float64)"),
+        (lambda n: gs.compare(":fp32", ":fp16", n, n), "a.astype(numpy.float64)"),
+        (lambda n: gs.mx.quantize(n, "mxfp4/b2"), "x.astype(numpy.float64)"),
+        (lambda n: gs.mx.to_mx(n, "mxfp4/b2"), "x.astype(numpy.float64)"),
+    ],
+)
+def test_integers_are_advised_in_numpys_words(call, do):
+    """The advice runs; tensors get theirs."""
+    numbers = np.arange(4).reshape(2, 2)
+    with pytest.raises(gs.DTypeError, match="dtype int64; allowed: ") as caught:
+        call(numbers)
+    assert str(caught.value).endswith(f"\n  Convert it first: {do}.")
+    call(eval(do, {"numpy": np, "a": numbers, "x": numbers}))
+    with pytest.raises(gs.DTypeError, match=r"dtype torch\.int64.*\n  Convert it first: [ax].to\(torch.float64"):
+        call(tensor(numbers))
+
+
+def test_lists_are_told_of_arrays_where_arrays_are_taken():
+    both = "allowed: a torch.Tensor or a numpy array"
+    for owner, call in (
+        ("qmatmul", lambda: gs.qmatmul([1.0], values(1), ":fp32")),
+        ("quantize", lambda: gs.quantize([1.0], "e4m3")),
+        ("qsoftmax", lambda: gs.qsoftmax([1.0], -1)),
+        ("mx.quantize", lambda: gs.mx.quantize([1.0], "mxfp4")),
+        ("mx.to_mx", lambda: gs.mx.to_mx([1.0], "mxfp4")),
+    ):
+        with pytest.raises(gs.DTypeError, match=f"^{owner}: . is a list; {both}."):
+            call()
+    with pytest.raises(gs.DTypeError, match=r"is a list; allowed: a torch.Tensor\."):
+        check_tensor("nothing.of_this_name", "x", [1.0])
+
+
+def test_to_mx_of_an_array_is_that_of_its_tensor():
+    x = values(32, 64, dtype=np.float32)
+    for fmt, more in (
+        ("mxfp8_e4m3", {}),
+        ("nvfp4/tensor", {}),
+        ("mxfp4", {"dim": 0}),
+        ("mxfp6_e3m2", {"compat": "torchao"}),
+    ):
+        found, twin = (gs.mx.to_mx(one, fmt, **more) for one in (x, tensor(x)))
+        assert type(found) is gs.mx.MXTensor and found.format == twin.format
+        assert torch.equal(found.dequantize(), twin.dequantize())
+    compiled = torch.compile(lambda x: gs.mx.to_mx(x, "mxfp4"), backend="eager")(x)
+    assert torch.equal(compiled.dequantize(), gs.mx.to_mx(tensor(x), "mxfp4").dequantize())
+
+
+def test_unknown_arguments_are_named():
+    with pytest.raises(
+        TypeError, match=r"qmatmul\(\) got an unexpected keyword argument 'sed'; allowed: .*\n  Did you mean seed=\?$"
+    ):
         gs.qmatmul(values(2, 2), values(2, 2), ":fp32", sed=1)
 
 

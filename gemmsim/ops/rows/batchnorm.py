@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from ..checks import check_device, check_flags, check_float, check_numbers
 from ..errors import ShapeError, message
 from ..fx import traceable
@@ -43,6 +45,7 @@ def _check(x: Tensor, training: bool, momentum: float, eps: float, tensors: dict
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qbatchnorm(
     x: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,

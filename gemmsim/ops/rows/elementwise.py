@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from ..checks import check_device, check_flags, check_float, check_numbers
 from ..errors import DTypeError, ShapeError, message
 from ..fx import traceable
@@ -290,6 +292,7 @@ class StepChain:
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qadd(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -314,6 +317,7 @@ def qadd(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qmul(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -323,6 +327,7 @@ def qmul(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qdiv(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
@@ -335,6 +340,7 @@ def qdiv(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qsqrt(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
@@ -346,6 +352,7 @@ def qsqrt(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qpow(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, n: float | Tensor = 2.0, *,
     seed: int | None = None,
@@ -373,6 +380,7 @@ def qpow(
 
 
 @traceable
+@says_keywords("quant")
 def qsum(
     x: Tensor, dim: int | Sequence[int] | None = None, quant: QuantLike | None = None, keepdim: bool = False, *,
     order: str = "sequential", seed: int | None = None,
@@ -392,6 +400,7 @@ def qsum(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qmean(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     dim: int | Sequence[int] | None = None, keepdim: bool = False, *, order: str = "sequential",
@@ -405,6 +414,7 @@ def qmean(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from ..checks import check_device, check_float
 from ..fx import traceable
 from ..once import differentiable_once
@@ -58,6 +60,7 @@ def gate(name: str, x: Tensor, fwd: QuantLike | None, bwd: QuantLike | None, bit
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qsigmoid(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
@@ -70,6 +73,7 @@ def qsigmoid(
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qtanh(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from ..checks import check_device, check_float, check_ints
 from ..fx import traceable
 from ..once import differentiable_once
@@ -52,6 +54,7 @@ class _LogSoftmax(torch.autograd.Function):
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qlogsoftmax(
     x: Tensor, dim: int | None = None, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     order: str = "sequential", seed: int | None = None,

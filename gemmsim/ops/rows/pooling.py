@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gemmsim._keywords import says_keywords
+
 from ..checks import check_device, check_float, check_ints
 from ..errors import DTypeError, ShapeError, message
 from ..fx import traceable
@@ -190,6 +192,7 @@ def _torch_shape(owner: str, function: Callable[..., Tensor], x: Tensor, *args: 
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qavgpool(
     x: Tensor, kernel_size: int | Sequence[int], fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None,
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, ceil_mode: bool = False,
@@ -241,6 +244,7 @@ def qavgpool3d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs
 
 
 @traceable
+@says_keywords("fwd_quant")
 def qadaptive_avgpool(
     x: Tensor, output_size: int | Sequence[int | None] | None, fwd_quant: QuantLike | None = None,
     bwd_quant: QuantLike | None = None, *, rank: int = 2, seed: int | None = None,
