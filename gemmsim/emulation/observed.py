@@ -74,8 +74,8 @@ class Audit:
                 run is a real one: buffers and random generators move on.) Without a model the result is a context
                 manager whose ``as`` is the report.
             strict: raise at the first product, or call of linear algebra, that is PyTorch's own, at the first operator
-                that nobody can look into, and at the end if nothing was multiplied at all. Products of integers are
-                exact and pass.
+                that nobody can look into, and at the end if nothing was multiplied at all: no product, or none with a
+                multiply-add. Products of integers are exact and pass.
             values: count NaN, infinite and zero results of every product. That reads each result once more.
             without_products: names of operators of other packages that multiply no matrices, with wildcards
                 ("torchvision.nms", "mine.*"): ``strict`` lets them pass.
@@ -127,6 +127,9 @@ class Audit:
             estimated(model, args, kwargs, spec, backward, auditor)
         return auditor.report
 
+    def __repr__(self) -> str:
+        return "<gemmsim.audit: audit(model, x), or with audit() as report; audit.dry_run(model, x, spec)>"
+
 
 class _Open(local):
     """The audits that one object has open in this thread, innermost last."""
@@ -164,9 +167,18 @@ class Audited:
         auditor.__exit__(kind, error, trace)
         if auditor.refused is not None and isinstance(error, RuntimeError) and not isinstance(error, NativeGemmError):
             raise auditor.refused from error  # TorchScript makes an error without words of it
-        if self.needs_products and kind is None and not auditor.report.records:
-            do = "Run the model inside the context, in this thread; without strict an audit may be empty."
-            raise NativeGemmError(message("audit(strict=True): nothing was multiplied", "at least one product", do))
+        if self.needs_products and kind is None and not auditor.report.total_macs:
+            asked, do = "audit(strict=True): nothing was multiplied", "Run the model inside the context, in this thread"
+            if auditor.report.records:
+                asked += f" but products of which a size is 0: {len(auditor.report)}"
+                do = "Give the model inputs that are not empty"
+            do += "; without strict an audit may be empty."
+            raise NativeGemmError(message(asked, "at least one product", do))
+
+    def __repr__(self) -> str:
+        options = {"strict": self.strict, "values": self.values, "without_products": self.without_products}
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
+        return f"<gemmsim.audit({given}): open it by with; its as is the report>"
 
 
 class _Auditor(Recorder):
@@ -224,8 +236,15 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
     where = f"in module {found.module!r}" if found.module else "outside modules"
     sizes = " x ".join(map(str, found.leaf.shape))
     do = "Give it a spec: a rule of gemmsim.emulate for this module, kind and role. audit() without strict lists all."
+    optimizer = _stepping()
+    if optimizer is not None:
+        where = f"in a step of {optimizer}"
+        do = (
+            "Steps of optimizers are PyTorch's by design, and no rule reaches them: step outside the audit, or use "
+            "audit() without strict, which lists their products among the native ones."
+        )
     kind = _tensor_class()
-    if kind is not None:
+    if kind is not None and optimizer is None:
         where += f", inside the operators of {kind.__module__}.{kind.__name__}"
         do = (
             f"{kind.__name__} is a tensor class with operators of its own, which no rule reaches: give the module an "
@@ -233,6 +252,29 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
         )
     asked = f"audit(strict=True): {found.op}, {sizes}, {found.role}, {where}, {what}"
     return NativeGemmError(message(asked, "products computed as a spec says", do))
+
+
+def _stepping() -> str | None:
+    """Name of the optimizer whose step makes the product, if one does: not where its closure runs the model."""
+    frame: FrameType | None = sys._getframe(1)
+    codes: set[Any] = set()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            closure = frame.f_locals.get("closure")
+            return None if _codes(closure) & codes else type(owner).__name__
+        codes.add(frame.f_code)
+        frame = frame.f_back
+    return None
+
+
+def _codes(function: Any) -> set[Any]:
+    """Code of a function, and of those that it wraps."""
+    found: set[Any] = set()
+    while function is not None:
+        found.add(getattr(function, "__code__", None))
+        function = getattr(function, "__wrapped__", None)
+    return found - {None}
 
 
 def _tensor_class() -> type | None:

@@ -143,6 +143,11 @@ class Report:
         integers, share = len(self.records) - emulated - native, 100 * self.emulated_share
         if not self.records:
             return "no products"
+        if not self.total_macs:
+            n = len(self.records)
+            return (
+                f"{n} product{'s' * (n > 1)} without a multiply-add: a size is 0 ({emulated} emulated, {native} native)"
+            )
         return (
             f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
             f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated"

@@ -45,7 +45,8 @@ class capture:
 
     Raises:
         ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1.
-        CaptureError: in the context, if the file cannot be written; at its end, if no product matched.
+        CaptureError: in the context, if the file cannot be written; at its end, if no product matched, or none of those
+            that did could be written, which the error tells apart.
 
     Example:
         >>> import tempfile
@@ -108,11 +109,27 @@ class capture:
             writer.file.abandon()
         if kind is None and not writer.file.count:
             writer.file.partial.unlink(missing_ok=True)
-            seen = ", ".join(sorted(writer.seen)[:12]) or "no product at all"
-            asked = f"capture: patterns {self.patterns}, kinds {self.kinds}, roles {self.roles} match nothing"
-            raise CaptureError(message(asked, f"what was multiplied: {seen}", "Change patterns, kinds or roles."))
+            raise self._nothing(writer)
         if kind is None:
             writer.file.close()
+
+    def _nothing(self, writer: _Writer) -> CaptureError:
+        """Why the file is empty."""
+        if writer.inside:
+            asked = f"capture: {_first(writer.inside)}: inside one native operator, which hands no operands over"
+            do = (
+                "Open gemmsim.emulate around the model, which computes such a layer product by product, or take a "
+                "layer of gemmsim.nn (QLSTM, QGRU, QMultiheadAttention)."
+            )
+            return CaptureError(message(asked, "products that are operators of their own", do))
+        if writer.without_values:
+            names = _first(writer.without_values)
+            asked = f"capture: {names}: operands without values, or of a dtype that no file holds"
+            do = "Run the model on real tensors; gemmsim.audit lists products without values, too."
+            return CaptureError(message(asked, f"values of {', '.join(map(_short, DTYPES))}", do))
+        asked = f"capture: patterns {self.patterns}, kinds {self.kinds}, roles {self.roles} match nothing"
+        seen = _first(writer.seen) or "no product at all"
+        return CaptureError(message(asked, f"what was multiplied: {seen}", "Change patterns, kinds or roles."))
 
     def run(self, *inputs: Any, **kwargs: Any) -> Path:
         """Runs the model forward and backward from the sum of its outputs, as ``audit(model, ...)`` does; the file.
@@ -129,7 +146,11 @@ class capture:
 
 
 class _Writer(Recorder):
-    """Hands operands over to the file. ``seen``: what was multiplied."""
+    """Hands operands over to the file.
+
+    ``seen``: what was multiplied. Of what was asked for, ``inside``: products inside one operator, which does not take
+    their operands; ``without_values``: those whose operands cannot be written.
+    """
 
     def __init__(self, options: capture) -> None:
         super().__init__()
@@ -139,14 +160,22 @@ class _Writer(Recorder):
         self.file = GrowingFile(options.path, {"made_by": "gemmsim.capture", "format": "1"})
         self.counts: dict[str, int] = {}
         self.seen: set[str] = set()
+        self.inside: set[str] = set()
+        self.without_values: set[str] = set()
 
     def before(self, found: Found) -> None:
         leaf, path = found.leaf, found.module or "-"
-        self.seen.add(f"{path}/{found.op}/{found.role}")
-        a, b = leaf.a, leaf.b
-        if a is None or b is None or not (_has_values(a) and _has_values(b)) or not self._wanted(found):
-            return
         name = f"{path}/{found.op}/{found.role}"
+        self.seen.add(name)
+        if not self._wanted(found):
+            return
+        a, b = leaf.a, leaf.b
+        if a is None or b is None:
+            self.inside.add(name)
+            return
+        if not (_has_values(a) and _has_values(b)):
+            self.without_values.add(name)
+            return
         n = self.counts.get(name, 0)
         self.counts[name] = n + 1
         self.file.add(f"{name}/{n}/a", self._rows(a) if "conv" not in found.op else a)
@@ -172,6 +201,15 @@ class _Writer(Recorder):
 
 def _has_values(t: Tensor) -> bool:
     return t.dtype in DTYPES and not t.is_meta and type(t).__name__ != "FakeTensor"
+
+
+def _first(names: set[str]) -> str:
+    """The first of the names, in order."""
+    return ", ".join(sorted(names)[:12])
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _several(value: str | Sequence[str]) -> tuple[str, ...]:

@@ -69,3 +69,8 @@ __all__ = [
     "run",
     "strongest_source",
 ]
+
+
+def __dir__() -> list[str]:
+    """What the page lists; the modules behind it are found by their names all the same."""
+    return sorted(__all__)

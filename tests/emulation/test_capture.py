@@ -208,3 +208,23 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     )
     more, written = map(int, done.stdout.split())
     assert written > 150e6 and more < written / 20
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="without oneDNN an LSTM is several operators")
+def test_products_inside_one_operator_are_named_and_what_to_do(tmp_path):
+    net, x, file = nn.Sequential(nn.LSTM(4, 4)), torch.randn(3, 2, 4), tmp_path / "x.safetensors"
+    says = r"capture: 0/aten\.mkldnn_rnn_layer/fprop: inside one native operator(.|\n)*gemmsim\.emulate.*QLSTM"
+    with torch.no_grad(), pytest.raises(CaptureError, match=says), gs.capture(to=file):
+        net(x)
+    with torch.no_grad(), gs.emulate("fp32 : fp32"), gs.capture(to=file) as found:
+        net(x)
+    assert found.count
+    with torch.no_grad(), pytest.raises(CaptureError, match="match nothing"), gs.capture(None, "other", to=file):
+        net(x)
+
+
+def test_operands_without_values_are_said(tmp_path):
+    x = torch.ones(2, 3, device="meta")
+    with pytest.raises(CaptureError, match="-/aten.mm/fprop: operands without values"):
+        with gs.capture(to=tmp_path / "x.safetensors"):
+            x @ x.T

@@ -131,3 +131,21 @@ def test_hooks_go_with_the_last_context():
     with gs.emulate(":e5m4"), gs.emulate(":e5m10"):
         assert hooks._global_optimizer_pre_hooks
     assert not hooks._global_optimizer_pre_hooks and not hooks._global_optimizer_post_hooks
+
+
+def refused(optimizer, *step):
+    with pytest.raises(gs.emulation.NativeGemmError) as caught, gs.audit(strict=True):
+        optimizer.step(*step)
+    return str(caught.value)
+
+
+def test_a_strict_audit_says_that_steps_are_pytorchs():
+    weight = nn.Parameter(X.clone())
+    weight.grad = X.clone()
+    for context in (nullcontext(), gs.emulate(":e5m4")):
+        with context:
+            said = refused(torch.optim.Muon([weight]))
+        assert "in a step of Muon" in said and "PyTorch's by design" in said and "a rule of" not in said
+    for closure in (lambda: X @ X, torch.no_grad()(lambda: X @ X)):  # whose products are the model's
+        said = refused(torch.optim.SGD([weight], 0.0), closure)
+        assert "outside modules" in said and "a rule of gemmsim.emulate" in said

@@ -93,9 +93,37 @@ def test_nothing_multiplied_is_no_proof():
         gs.audit(nn.ReLU(), X, strict=True)
     with gs.audit() as report:
         pass
-    assert len(report) == 0
+    assert len(report) == 0 and str(report) == "No products."
     with pytest.raises(KeyError), gs.audit(strict=True):
         raise KeyError
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 2)), ((2, 0), (0, 2)), ((2, 3), (3, 0))])
+def test_products_without_a_multiply_add_are_no_proof(shapes):
+    a, b = map(torch.ones, shapes)
+    with (
+        pytest.raises(NativeGemmError, match=r"nothing was multiplied but products of which a size is 0: 2;"),
+        gs.audit(strict=True),
+        gs.emulate(":bf16"),
+    ):
+        a @ b
+        a @ b
+    with gs.audit() as report, gs.emulate(":bf16"):
+        a @ b
+    assert str(report).endswith("1 product without a multiply-add: a size is 0 (1 emulated, 0 native).")
+    with gs.audit(strict=True) as report, gs.emulate(":bf16"):
+        a @ b
+        torch.ones(1, 2) @ torch.ones(2, 1)
+    assert len(report) == 2 and "2 products, 2 multiply-adds" in str(report)
+
+
+def test_the_text_of_an_audit_says_how_to_use_it():
+    assert repr(gs.audit()) == "<gemmsim.audit(): open it by with; its as is the report>"
+    given = gs.audit(strict=True, without_products="mine.*")
+    assert repr(given).startswith("<gemmsim.audit(strict=True, without_products=('mine.*',)):")
+    assert (
+        repr(gs.audit) == "<gemmsim.audit: audit(model, x), or with audit() as report; audit.dry_run(model, x, spec)>"
+    )
 
 
 def test_torchscript_is_refused_by_name_and_warned_of():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import gemmsim as gs
-from gemmsim.ops.product import readings, underflow
+from gemmsim.ops.product import affine_formats, readings, underflow
 from gemmsim.ops.product.affine_plan import AffinePlan, Product
 
 
@@ -90,6 +90,31 @@ def test_functions_and_specs_do_not_warn():
     assert (
         told(lambda: (gs.qlinear(x, x, None, "e4m3"), gs.qmatmul(x, x, "e4m3 -> fp16"), gs.GemmSpec.of("e4m3"))) == []
     )
+
+
+def test_gradients_that_no_cast_would_change_are_not_told_of():
+    uncast = "casts the operands of the forward product alone"
+    cases = [
+        ("fp32 : fp32", torch.float32, False),
+        ("fp32 : fp64", torch.float32, False),
+        ("fp64 : fp32", torch.float32, False),
+        ("fp32 : fp32", torch.bfloat16, False),
+        ("bf16 : fp32", torch.bfloat16, False),
+        ("fp32 : fp32", torch.float64, True),
+        ("bf16 : fp32", torch.float32, True),
+        ("fp16 : fp32", torch.bfloat16, True),
+        ("fp32/ftz : fp32", torch.float32, True),
+        ("fp32 * bf16 : fp32", torch.float32, True),
+        ("bf16 * fp32 : fp32", torch.float32, True),
+    ]
+    for spec, dtype, warns in cases:
+        readings._SEEN.clear()
+        underflow._PASSES.clear()
+        affine_formats._of_spec.cache_clear()  # the spec is read anew
+        x = torch.ones(3, 4, dtype=dtype, requires_grad=True)
+        layer = gs.nn.QLinear(4, 2, spec=spec, dtype=dtype)
+        texts = told(layer(x).sum().backward)
+        assert any(uncast in text for text in texts) is warns, (spec, dtype)
 
 
 def test_text_that_is_no_spec_keeps_its_error():

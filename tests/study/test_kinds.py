@@ -192,3 +192,7 @@ def test_swamped_shares_add_up_to_those_of_the_whole_sum(tmp_path):
         study.kind("swamping")(spec=["pairwise(e5m10)"]).cells()
     with pytest.raises(StudyError, match="runs of 64"):
         study.kind("swamping")(spec=["chunked(64, e5m10)"], K=96, parts=2).cells()
+
+
+def test_dir_of_the_package_lists_its_public_names():
+    assert dir(study) == sorted(study.__all__)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 
+import torch
+
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.grammar import split_spec
+from gemmsim.backends.dtypes import DTYPES
 from gemmsim.formats import Cast, FloatFormat, parse_cast
 from gemmsim.formats.any_format import FORMATS
 
@@ -42,22 +45,27 @@ def warn_of_format_alone(owner: str, name: str, value: object) -> None:
     )
 
 
-#: Texts of the three products that a spec alone stands for -> its text, where it casts operands and no gradient.
-_UNCAST: dict[tuple[str | None, str | None, str | None], str] = {}
+#: Texts of the three products that a spec alone stands for -> its text, where it casts operands and no gradient, and
+#: the formats of its operands.
+_UNCAST: dict[tuple[str | None, str | None, str | None], tuple[str, list[object]]] = {}
 
 
 def note_spec(spec: GemmSpec, *products: GemmSpec) -> None:
     """A spec alone was read as these products, fprop, dgrad and wgrad."""
     if spec.a is not None and products[1].a is None and not products[1].accumulator.operand_casts:
-        _UNCAST[str(products[0]), str(products[1]), str(products[2])] = str(spec)
+        _UNCAST[str(products[0]), str(products[1]), str(products[2])] = str(spec), [spec.a, spec.b]
 
 
-def warn_of_gradients(*products: str | None) -> None:
+def warn_of_gradients(dtype: torch.dtype, *products: str | None) -> None:
     """Warn, once for each spec, in a backward pass whose products follow from a spec alone that casts operands: their
-    gradients are not cast."""
-    text = _UNCAST.pop(products, None)  # type: ignore[arg-type]
-    if text is None or ("gradients", text) in _SEEN:
+    gradients, of ``dtype``, are not cast. Not where a cast would leave each of them as it is ("fp32 : fp32")."""
+    found = _UNCAST.get(products)  # type: ignore[arg-type]
+    if found is None:
         return
+    text, operands = found
+    if ("gradients", text) in _SEEN or all(_keeps(operand, dtype) for operand in operands):
+        return
+    del _UNCAST[products]  # type: ignore[arg-type]
     _SEEN.add(("gradients", text))
     warnings.warn(
         f"{text!r} casts the operands of the forward product alone: the backward products multiply the gradient as it "
@@ -94,6 +102,17 @@ def _format_alone(value: object) -> tuple[str, str, str] | None:
     rest = f" -> {parts.out}" if parts.out else ""
     rest += f", arithmetic={parts.arithmetic}" if parts.arithmetic else ""
     return value.strip(), parts.accumulator, rest
+
+
+def _keeps(operand: object, dtype: torch.dtype) -> bool:
+    """Whether a cast leaves every number of ``dtype`` as it is, infinities and NaN too; None is no cast."""
+    if operand is None:
+        return True
+    fmt, number = operand.format if isinstance(operand, Cast) else operand, DTYPES.get(dtype)
+    if not isinstance(fmt, FloatFormat) or number is None:
+        return False
+    whole = fmt.subnormals and fmt.has_inf and fmt.has_nan and fmt.p >= number.p
+    return whole and fmt.quantum_exponent <= number.quantum and min(fmt.max, -fmt.min) >= number.largest
 
 
 def _holds_float32(cast: Cast) -> bool:

@@ -77,7 +77,7 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     count = _PASSES.get(id(plan), (plan, 0))[1] + 1
     _PASSES[id(plan)] = plan, count
     if count == 1:
-        warn_of_gradients(plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
+        warn_of_gradients(grad.dtype, plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
     if count & (count - 1) and count % _PERIOD:
         return None
     if plan in _TOLD or is_batch_of_gradients(grad) or is_capturing(grad.device):
