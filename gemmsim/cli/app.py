@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .console import FAILED_EXIT, say, user_errors, version_text
-from .faces import HELP, Group, Program
+from .faces import HELP, Group, Program, Spec
 from .loading import loading
 from .study_app import study_app
 
@@ -84,7 +84,7 @@ def formats_command(
             show_format(name, codes=codes, as_json=as_json)
 
 
-@app.command("explain", context_settings=HELP)
+@app.command("explain", cls=Spec, context_settings=HELP)
 def explain_command(place: SpecArgument = None, spec: SpecByName = None, as_json: AsJson = False) -> None:
     """What a spec means, in words, and which backends compute it."""
     chosen = _one_spec(place, spec)
@@ -127,7 +127,7 @@ def bits_command(
         bits(arch, op, (format_a, format_b), out, instruction, a, b, c, (scale_a, scale_b), codes)
 
 
-@app.command("trace", context_settings=HELP)
+@app.command("trace", cls=Spec, context_settings=HELP)
 def trace_command(
     a: Annotated[
         str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
@@ -152,7 +152,7 @@ def trace_command(
         trace(chosen, a, b, seed, codes, as_json)
 
 
-@app.command("compare", context_settings=HELP)
+@app.command("compare", cls=Spec, context_settings=HELP)
 def compare_command(
     spec_a: Annotated[str, typer.Argument(metavar="SPEC_A", help='Such as "e4m3 : fp32".')],
     spec_b: Annotated[str, typer.Argument(metavar="SPEC_B", help="Another one.")],

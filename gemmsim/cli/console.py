@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -105,12 +106,22 @@ def user_errors() -> Iterator[None]:
         raise typer.Exit(INTERRUPT_EXIT) from None
     except Exception as error:
         if is_user_error(error):
-            warn(f"error: {error}")
+            warn(f"error: {_for_a_shell(str(error))}")
             raise typer.Exit(USAGE_EXIT) from None
         if (words := _refused(error)) is None:
             raise
         warn(f"error: {words}")
         raise typer.Exit(FAILED_EXIT) from None
+
+
+def _for_a_shell(said: str) -> str:
+    """A message whose advice is Python code, in words for a command line: a recipe's spec of one product."""
+    recipe = re.search(r"gemmsim\.recipes\.(\w+)\(\)\.fprop", said)
+    if recipe is None:
+        return said
+    said = said.replace("qmatmul, qlinear, modules, emulate and convert take all three", "gemmsim emulate takes all")
+    made = getattr(gs.recipes, recipe[1])()
+    return said.replace(f"one of them, {recipe[0]}", f"the spec of one product, such as {str(made.fprop)!r}")
 
 
 def _refused(error: Exception) -> str | None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["HELP", "Group", "Program", "Run"]
+__all__ = ["HELP", "Group", "Program", "Run", "Spec"]
 
 #: Settings of every command: both ways to ask for help.
 HELP = {"help_option_names": ["-h", "--help"]}
+
+
+#: What the option of a spec is called elsewhere: an error about such an option names the right one.
+_OTHERS = {f"--{name}" for name in ("acc", "accs", "accum", "accumulator", "arith", "fmt", "format", "formats", "mac")}
+_OTHERS |= {f"--{name}" for name in ("precision", "recipe", "spce", "specs", "sepc")}
 
 
 class Group(TyperGroup):
@@ -31,13 +38,35 @@ class Group(TyperGroup):
                 formatter.write_dl(rows)
 
 
-class Program(TyperCommand):
+class Spec(TyperCommand):
+    """A command that takes a spec, or two, and says so where an option is called as it is elsewhere."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As they are.
+
+        Raises:
+            BadParameter: for another name of ``--spec``.
+        """
+        known = {name for option in self.params for name in option.opts}
+        by_name = "--spec" in known
+        ours = args[: args.index("--")] if "--" in args else args
+        for word, behind in () if ctx.resilient_parsing else zip(ours, [*ours[1:], ""], strict=False):
+            name, _, value = word.partition("=")
+            if name not in known and (name in _OTHERS or name == "--spec"):
+                meant = shlex.join(["--spec", value or behind]) if value or behind else "--spec"
+                do = f"Try {meant}" if by_name else "Give the specs without a name."
+                allowed = "--spec" if by_name else "SPEC_A SPEC_B"
+                raise typer.BadParameter(f"no option {name}; allowed: {allowed}.\n  {do}", ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
+class Program(Spec):
     """A command that runs a program: what follows the program's name is the program's own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The options before the program are ours."""
         valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
-        return super().parse_args(ctx, _closed(args, valued))
+        return super().parse_args(ctx, _closed(args, valued | _OTHERS))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the command's name in the line of usage."""

@@ -8,10 +8,13 @@ import runpy
 import shlex
 import shutil
 import sys
+import tokenize
 import traceback
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +115,12 @@ def _tell_products(session: Session, processes: Processes | None, json_file: Pat
         return True
     if refused and ended:
         _fail("a product of PyTorch's own was refused, and the program went on", "Read the message of NativeGemmError.")
-    elif ended and not report.records:
-        _fail("no products, so that nothing is proved", "Audit a program that multiplies; see what it starts.")
+    elif ended and not report.total_macs:
+        what = "products, but none with a multiply-add" if report.records else "no products"
+        _fail(f"{what}, so that nothing is proved", "Audit a program that multiplies; see what it starts.")
     elif ended and not complete:
         _fail("processes whose products nobody knows", "See the warnings.")
-    return complete and not refused and bool(report.records)
+    return complete and not refused and bool(report.total_macs)
 
 
 def _save(report: Report, path: Path) -> None:
@@ -209,13 +213,15 @@ class _Program:
     """A script or module, to run as ``python`` would.
 
     Raises:
-        ConfigError: for a script that is not there.
+        ConfigError: for a script that is not there, or that is no text in its encoding.
     """
 
     def __init__(self, asked: Asked, command: str) -> None:
         self.is_module = asked.module is not None
         self.name, *self.arguments = [asked.module, *asked.words] if asked.module is not None else asked.words
         if self.is_module or os.path.exists(self.name):
+            if not self.is_module:
+                _check_text(self.name)
             return
         do = ""
         beside = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
@@ -251,3 +257,26 @@ class _Program:
             sys.stdout.flush()
             sys.argv, sys.path[:] = before
         return 0
+
+
+def _check_text(name: str) -> None:
+    """``ConfigError`` for a script that Python could not read as text: UTF-16, bytes that are not UTF-8.
+
+    Programs in folders, archives and compiled files, and pipes, which can be read once, are not looked at.
+    """
+    if not os.path.isfile(name) or zipfile.is_zipfile(name):
+        return
+    with open(name, "rb") as file:
+        start = file.read(len(MAGIC_NUMBER))
+    if start == MAGIC_NUMBER:
+        return
+    try:
+        with tokenize.open(name) as script:
+            why = "it has null bytes" if "\0" in script.read() else ""
+    except (SyntaxError, UnicodeDecodeError) as error:
+        why = str(error).replace(f" for {name!r}", "")
+    if why:
+        do = "Save it as UTF-8, or say its encoding in its first line: # -*- coding: latin-1 -*-"
+        if start[:2] in (b"\xff\xfe", b"\xfe\xff") or start[1::2] == b"\0\0" or start[::2] == b"\0\0":
+            do = f"It looks like UTF-16: iconv -f UTF-16 -t UTF-8 {shlex.quote(name)} > UTF8.py"
+        raise ConfigError(f"'{name}' cannot be read as Python: {why}; allowed: text in UTF-8.\n  {do}")

@@ -183,3 +183,85 @@ def test_values_for_json():
     inf = float("inf")
     given = {"a": (1.5, inf, -inf, float("nan")), 2: [None, True, "x", Other()]}
     assert plain(given) == {"a": [1.5, "inf", "-inf", "nan"], "2": [None, True, "x", "other"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["emulate", "--acc", "e4m3 : fp32", "p.py", "--acc", "7"], "--spec 'e4m3 : fp32'"),
+        (["emulate", "--format=bf16", "p.py"], "--spec bf16"),
+        (["audit", "--accumulator", ":fp32", "-m", "json"], "--spec :fp32"),
+        (["explain", "--acc", "fp32"], "--spec fp32"),
+        (["explain", "--sepc"], "--spec"),
+        (["trace", "--accum", ":fp16", "--a", "1", "--b", "1"], "--spec :fp16"),
+        (["compare", "--spec", ":fp32", ":fp16"], None),
+        (["compare", ":fp32", ":fp16", "--acc", ":fp16"], None),
+    ],
+)
+def test_options_with_other_names_for_a_spec(words, advice):
+    result = CliRunner().invoke(app, words)
+    said = result.stderr.splitlines()
+    last = "Give the specs without a name." if advice is None else f"Try {advice}"
+    assert result.exit_code == 2 and said[-1] == f"  {last}", result.output
+    assert f"no option {next(w for w in words if w[:2] == '--').partition('=')[0]}; allowed: " in said[-2]
+
+
+def test_options_of_a_program_are_its_own(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text("import sys; sys.exit(str(sys.argv[1:]))")
+    result = CliRunner().invoke(app, ["emulate", "--spec", ":fp32", str(program), "--acc", "fp32", "--format=x"])
+    assert result.exit_code == 1 and "['--acc', 'fp32', '--format=x']" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trace", "hopper_fp8", "--a", "1", "--b", "1"], "'e4m3/sat : hw(hopper, wgmma, e4m3)'."),
+        (["compare", "mxfp8", ":fp32"], "'mxfp8_e4m3/rceil : hw(blackwell, mxf8f6f4, e4m3)', or write 'mxfp8 : fp32'"),
+        (["study", "run", "train", "--spec", "hopper_fp8", "--out", "o"], "'e4m3/sat : hw(hopper, wgmma, e4m3)'."),
+    ],
+)
+def test_recipes_where_one_product_is_asked_for_are_answered_for_a_shell(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told(*words, code=2, said=f"\n  Give the spec of one product, such as {said}")
+    assert "gemmsim.recipes" not in CliRunner().invoke(app, words).stderr
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        ("print(1)\n".encode("utf-16"), "It looks like UTF-16: iconv -f UTF-16 -t UTF-8 "),
+        ("print(1)\n".encode("utf-16-be"), "It looks like UTF-16: iconv -f UTF-16 -t UTF-8 "),
+        ("print(1)\n".encode("utf-16-le"), "it has null bytes; allowed: text in UTF-8."),
+        ("print(1)\n# \u00e9\n".encode("latin-1"), "Save it as UTF-8, or say its encoding in its first line"),
+        (b"print(1)\0\n", "it has null bytes; allowed: text in UTF-8.\n  Save it as UTF-8"),
+        (b"# coding: nosuch\nprint(1)\n", "unknown encoding: nosuch; allowed: text in UTF-8."),
+    ],
+)
+@pytest.mark.parametrize("command", ["emulate", "audit"])
+def test_programs_that_are_no_text(command, contents, said, tmp_path):
+    (tmp_path / "p.py").write_bytes(contents)
+    program = str(tmp_path / "p.py")
+    told(command, "--spec", ":fp32", program, code=2, said=f"'{program}' cannot be read as Python: ")
+    told(command, "--spec", ":fp32", program, code=2, said=said)
+
+
+def test_programs_that_python_reads_run(tmp_path):
+    """Other encodings that a file names, byte order marks, compiled files, folders and archives; and mistakes in them
+    are their own."""
+    import py_compile
+    import zipfile
+
+    (tmp_path / "utf8.py").write_bytes("print(7)  # \u00e9\n".encode("utf-8-sig"))
+    (tmp_path / "latin.py").write_bytes("# -*- coding: latin-1 -*-\nprint(7)  # \u00e9\n".encode("latin-1"))
+    py_compile.compile(str(tmp_path / "utf8.py"), str(tmp_path / "compiled.pyc"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text("print(7)")
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("__main__.py", "print(7)")
+    for name in ("utf8.py", "latin.py", "compiled.pyc", "folder", "archive.zip"):
+        result = CliRunner().invoke(app, ["emulate", "--spec", ":fp32", str(tmp_path / name)])
+        assert result.exit_code == 0 and result.output == "7\n", name
+    (tmp_path / "wrong.py").write_text("print(7")
+    result = CliRunner().invoke(app, ["emulate", "--spec", ":fp32", str(tmp_path / "wrong.py")])
+    assert isinstance(result.exception, SyntaxError)
