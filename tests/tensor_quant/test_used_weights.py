@@ -84,6 +84,20 @@ def test_weights_that_change_are_all_taken_in(method):
     assert found == largest * 3 if method == "max" else found > largest * 2
 
 
+@pytest.mark.parametrize("write", ["data", "in place"])
+def test_weights_that_are_written_to_between_calls_are_all_taken_in(write):
+    class Written(Around):
+        def forward(self, x):
+            out = self.fc(x)
+            (self.fc.weight.data if write == "data" else self.fc.weight).mul_(2)
+            return out
+
+    for method in ("max", "percentile") if write == "in place" else ("max",):
+        model = tq.quantize_(Written("nobody", plain=False), WEIGHTS)
+        tq.calibrate(model, [data(4, 8)] * 3, method, **({"percentile": 100} if method == "percentile" else {}))
+        assert model.fc.weight_quantizer.amax > model.base.abs().max() * 3
+
+
 def test_histograms_take_a_weight_in_once():
     for make in (lambda layer: layer, weight_norm):
         model = tq.quantize_(nn.Sequential(make(nn.Linear(8, 6))), WEIGHTS)
