@@ -198,6 +198,11 @@ def test_strict_without_a_product_fails(run, program, code):
     assert done.returncode == code and ("no products" in done.stderr) is (code != 0)
 
 
+def test_strict_with_products_of_nothing_fails(run):
+    done = run("import torch\ntorch.ones(0, 3) @ torch.ones(3, 2)", "--strict", command="audit")
+    assert done.returncode == 1 and "products, but none with a multiply-add, so that nothing is proved" in done.stderr
+
+
 NATIVE = "import torch, gemmsim\nwith gemmsim.emulate(None): torch.ones(1, 4) @ torch.ones(4, 1)"
 REFUSED = {
     "in a process whose exit code nobody reads": START + f"subprocess.run([ONE[0], '-c', '''{NATIVE}'''])",
