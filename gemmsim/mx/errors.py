@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["BlockDimWarning", "MXConfigError", "MXFileError", "MXOperatorError"]
+from torch import nn
+
+__all__ = ["BlockDimWarning", "MXConfigError", "MXFileError", "MXOperatorError", "missing_weight", "refuse_no_weight"]
 
 
 class MXOperatorError(RuntimeError):
@@ -26,4 +28,16 @@ class MXFileError(ValueError):
 
 
 class MXConfigError(TypeError):
-    """A configuration of another type than the ones a function takes."""
+    """A configuration of another type than the ones a function takes, or no layer that it could be for."""
+
+
+def missing_weight(module: nn.Module) -> str:
+    """Why a layer, whose weight nothing computes, has none to take over; empty if it has one."""
+    return "" if module._parameters.get("weight") is not None else "without a weight"
+
+
+def refuse_no_weight(owner: str, module: nn.Module) -> None:
+    """``MXConfigError`` for a layer without a weight."""
+    if why := missing_weight(module):
+        asked = f"{owner} of a {type(module).__name__} {why}"
+        raise MXConfigError(f"{asked}; allowed: layers whose weight is a parameter.\n  Give it one first.")

@@ -12,7 +12,7 @@ from gemmsim.nn.weights import refuse_computed, take_hooks
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, short_config
-from .errors import MXOperatorError
+from .errors import MXOperatorError, refuse_no_weight
 from .frozen import frozen_product
 from .linear import add_bias, work_dtype
 from .tensor import to_mx
@@ -67,8 +67,10 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
         Raises:
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+            MXConfigError: for a layer without a weight.
         """
         refuse_computed(f"{cls.__name__}.from_float", module)
+        refuse_no_weight(f"{cls.__name__}.from_float", module)
         has_bias = module.bias is not None
         made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
         made.bias = module.bias

@@ -11,6 +11,7 @@ from gemmsim.nn.emulated import Emulated
 from gemmsim.nn.weights import refuse_computed, take_hooks
 
 from .configs import MXLinearConfig, short_config
+from .errors import refuse_no_weight
 from .training import trained_matmul
 
 __all__ = ["MXLinear", "NVFP4Linear", "add_bias"]
@@ -69,8 +70,10 @@ class MXLinear(Emulated, nn.Linear):
 
         Raises:
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+            MXConfigError: for a layer without a weight.
         """
         refuse_computed(f"{cls.__name__}.from_float", module)
+        refuse_no_weight(f"{cls.__name__}.from_float", module)
         has_bias = module.bias is not None
         made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
         made.weight, made.bias = module.weight, module.bias

@@ -17,7 +17,7 @@ from gemmsim.nn.weights import computed_parameter, own_forward
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, MXLinearConfig
-from .errors import MXConfigError
+from .errors import MXConfigError, missing_weight
 from .inference import MXInferenceLinear
 from .linear import MXLinear
 
@@ -49,8 +49,9 @@ def swap_linear_with_mx_linear(
 
     A model that is itself such a layer is returned exchanged. Layers used in several places stay one layer. The output
     projection of ``torch.nn.MultiheadAttention`` is exchanged too, and called. Not exchanged: layers of gemmsim, the
-    other products of ``torch.nn.MultiheadAttention``, which are no layers, and layers whose weight or bias is no
-    parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``) computes it.
+    other products of ``torch.nn.MultiheadAttention``, which are no layers, layers without a weight, and layers whose
+    weight or bias is no parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``)
+    computes it.
 
     Raises:
         FormatError, SpecError: for a config that means nothing.
@@ -118,7 +119,7 @@ def _swap(
         originals.append(module)
         done[id(module)] = module
         plain = isinstance(module, nn.Linear) and not isinstance(module, (Emulated, LazyModuleMixin))
-        plain = plain and not computed_parameter(module)
+        plain = plain and not computed_parameter(module) and not missing_weight(module)
         chosen = _is_linear(module) if filter_fn is None else plain and filter_fn(module, name)
         if isinstance(module, nn.Linear) and plain and chosen:
             exchanged[name] = type(module).__name__
@@ -137,6 +138,8 @@ def _swap(
             return "lazy, and without a weight yet", False
         if computed := computed_parameter(module):
             return computed, False
+        if missing := missing_weight(module):
+            return missing, False
         return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)
 
     with unchanged_on_error(model):

@@ -35,12 +35,22 @@ class _Refusal(torch.autograd.Function):
 
 
 def _refused(owner: str) -> GradError:
-    do = (
-        "A rounding's gradient is a convention; there is none for the second. Leave the products to PyTorch "
-        "(spec None for a function or layer, a rule with None in emulate), or the gradients alone: a spec for "
-        '"fprop" only, without formats for its operands.'
-    )
+    do = next((do for start, do in _DO if owner.startswith(start)), "")
+    do = f"A rounding's gradient is a convention; there is none for the second. {do}"
     return GradError(message(f"{owner}: derivative of its gradient", "first derivatives", do))
+
+
+#: What to do where a second derivative is needed, by how the name of what was called begins.
+_OF_PRODUCTS = (
+    "Leave the products to PyTorch (spec None for a function or layer, a rule with None in emulate), or the gradients "
+    'alone: a spec for "fprop" only, without formats for its operands.'
+)
+_DO = (
+    ("qmatmul", _OF_PRODUCTS),
+    ("qconv", _OF_PRODUCTS),
+    ("mx.", "Take torch.nn.Linear, with weight.dequantize() for an MXTensor, or PyTorch's attention for it."),
+    ("", "Take PyTorch's own function or layer for it; in emulate a rule with None does."),
+)
 
 
 def _named(site: str) -> str:

@@ -26,6 +26,8 @@ from .used_weights import taking_weights
 __all__ = ["calibrate", "quantize_"]
 
 Config = Mapping[str, Any]
+#: What holds nothing to collect.
+_NO_DATA = (str, bytes, int, float, complex, type(None))
 
 
 @takes_spec("accumulator")
@@ -313,14 +315,32 @@ def _run(model: nn.Module, batches: Any, progress: Callable[[int, int | None], N
         return
     total = len(batches) if hasattr(batches, "__len__") and not isinstance(batches, Tensor) else None
     for done, batch in enumerate([batches] if isinstance(batches, Tensor) else batches, 1):
-        if isinstance(batch, Mapping):
-            model(**batch)
-        elif isinstance(batch, (tuple, list)):
-            model(*batch)
-        else:
-            model(batch)
+        try:
+            if isinstance(batch, Mapping):
+                model(**batch)
+            elif isinstance(batch, (tuple, list)):
+                model(*batch)
+            else:
+                model(batch)
+        except (AttributeError, TypeError) as error:
+            _check_batch(batch, done, error)
+            raise
         if progress is not None:
             progress(done, total)
+
+
+def _check_batch(batch: Any, number: int, error: Exception) -> None:
+    """``CalibrationError`` for numbers, text, None and numpy arrays in place of a batch, or of all of its arguments, on
+    which the model failed with ``error``."""
+    inside = list(batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ())
+    named = not isinstance(batch, Mapping) or all(isinstance(key, str) for key in batch)
+    if named and any(not (isinstance(one, _NO_DATA) or type(one).__module__ == "numpy") for one in inside or (batch,)):
+        return
+    kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in inside))
+    asked = f"calibrate: batch {number} is a {type(batch).__name__}{f' of {kinds}' * bool(kinds)} ({error})"
+    do = "Give tensors: [x, ...] for a model of one argument."
+    allowed = "a tensor, a tuple of arguments or a dict of keyword arguments"
+    raise CalibrationError(message(asked, allowed, do)) from error
 
 
 def _load(q: TensorQuantizer, method: str, options: dict[str, Any]) -> None:

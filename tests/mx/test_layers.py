@@ -174,6 +174,42 @@ def test_gradients_have_no_derivative():
             torch.autograd.grad(grad.square().sum() + leaf.sum(), leaf)
 
 
+def test_the_advice_for_second_derivatives_names_what_the_layers_have():
+    layer, frozen = linear("mxfp8_e4m3"), gs.mx.MXInferenceLinear(70, 8, config="mxfp8_e4m3")
+    x = values(3, 70).requires_grad_()
+    for module in (layer, frozen):
+        (grad,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
+        with pytest.raises(
+            gs.GradError, match=r"Take torch.nn.Linear, with weight.dequantize\(\) for an MXTensor"
+        ) as told:
+            torch.autograd.grad(grad.sum(), x)
+        assert "spec" not in str(told.value)
+    other = nn.Linear(70, 8)
+    other.weight = nn.Parameter(frozen.weight.dequantize())
+    (grad,) = torch.autograd.grad(other(x).square().sum(), x, create_graph=True)
+    assert torch.autograd.grad(grad.sum(), x)[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize("swap", [gs.mx.swap_linear_with_mx_linear, gs.mx.swap_linear_with_mx_inference_linear])
+@pytest.mark.parametrize("filter_fn", [None, lambda module, name: isinstance(module, nn.Linear)])
+@pytest.mark.parametrize("gone", ["None", "deleted"])
+def test_layers_without_a_weight_are_left_and_reported(swap, filter_fn, gone):
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    if gone == "None":
+        model[1].weight = None
+    else:
+        del model[1].weight
+    tables = []
+    assert swap(model, "mxfp8_e4m3", filter_fn, report=tables.append) is model
+    assert type(model[1]) is nn.Linear and isinstance(model[0], (gs.mx.MXLinear, gs.mx.MXInferenceLinear))
+    assert "1  Linear: left to PyTorch, without a weight" in str(tables[0])
+    for kind in (gs.mx.MXLinear, gs.mx.MXInferenceLinear):
+        with pytest.raises(
+            gs.mx.MXConfigError, match=rf"^{kind.__name__}.from_float of a Linear without a weight; allowed"
+        ):
+            kind.from_float(model[1], "mxfp8_e4m3")
+
+
 # Models
 
 

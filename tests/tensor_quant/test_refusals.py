@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -181,3 +182,39 @@ def test_scales_of_integer_products_that_would_give_nan(scale):
         tq.int_matmul(a, b, scale)
     with pytest.raises(tq.AmaxError, match="scale_b"):
         tq.int_matmul(a, b, 1.0, scale if not isinstance(scale, torch.Tensor) else scale.mT)
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [
+        (3, "a int"),
+        ("text", "a str"),
+        (None, "a NoneType"),
+        ([3], "a list of int"),
+        ((None, "x"), "a tuple of NoneType, str"),
+        ({"input": 3}, "a dict of int"),
+        ({3: torch.ones(1, 4)}, "a dict of Tensor"),
+        (np.ones((1, 4), np.float32), "a ndarray"),
+    ],
+)
+def test_batches_that_are_none_are_named_and_change_nothing(batch, kind):
+    model = tq.quantize_(torch.nn.Sequential(torch.nn.Linear(4, 4)), {"*": {"num_bits": 8}})
+    with pytest.raises(tq.CalibrationError, match=rf"^calibrate: batch 2 is {kind} \(.*\); allowed: a tensor, a tuple"):
+        tq.calibrate(model, [torch.ones(1, 4), batch])
+    assert all(q.amax is None for q in model.modules() if isinstance(q, tq.TensorQuantizer))
+
+
+def test_other_batches_are_the_models_own_business():
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = tq.quantize_(torch.nn.Sequential(torch.nn.Linear(4, 4)), {"*": {"num_bits": 8}})
+
+        def forward(self, rows=1, failing=None):
+            return self.inner(torch.ones(rows, 4)) if failing is None else failing.nothing
+
+    for batches in ([3], [(3,)], [()], [{}], [{"rows": 3}]):
+        model = tq.calibrate(Outer(), batches)
+        assert model.inner[0].input_quantizer.amax == 1
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tq.calibrate(Outer(), [(1, torch.ones(1))])
