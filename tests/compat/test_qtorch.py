@@ -139,6 +139,29 @@ def test_the_optimizer_wrapper_draws_from_its_seed():
     assert all(map(torch.equal, first, again)), "the number of steps, which a saved state counts"
 
 
+def test_each_rounding_draws_by_itself():
+    """Of every step, parameter, quantiser and moment, and the same again from the same seed."""
+
+    def draws(seed):
+        found = []
+
+        def quant(t):
+            found.append(torch.rand(()).item())
+            return t
+
+        ps = [torch.ones(2, requires_grad=True) for _ in range(2)]
+        low = qtorch.OptimLP(torch.optim.Adam(ps, lr=0.1), quant, 1.0, quant, quant, quant, seed=seed)
+        for _ in range(3):
+            for p in ps:
+                p.grad = torch.ones(2)
+            low.step()
+        return found
+
+    first = draws(7)
+    assert len(first) == len(set(first)) == 3 * 2 * 5  # gradient, accumulator, weight, two moments
+    assert draws(7) == first and not set(draws(8)) & set(first)
+
+
 def test_a_seed_leaves_the_generator_and_none_draws_from_it():
     torch.manual_seed(3)
     before = torch.get_rng_state()
