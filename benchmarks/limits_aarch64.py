@@ -50,16 +50,16 @@ class Loop:
     #: Multiplications in one pass; 0: as many as there are vectors.
     multiplications: int = 0
     #: Instructions outside this loop, for each vector.
-    beside: float = 0
+    outside: float = 0
 
 
 def tile(step: int, kind: int) -> str:
     return f"::tile<gemmsim::neon::C32, {step}, {kind}>"
 
 
-def watched(kind: int, step: int = 1) -> str:
-    """Eight rows whose fused sums are looked at, midpoints too: step, kind, sums, rows, short (tiles/watched.h)."""
-    return f"rows_watched<gemmsim::neon::C32, {step}, {kind}, 2, 8, false>"
+def speculative(kind: int, step: int = 1) -> str:
+    """Eight rows whose fused sums are checked (tiles/nearest/speculative.h): step, kind, sums, rows, short."""
+    return f"rows_speculative<gemmsim::neon::C32, {step}, {kind}, 2, 8, false>"
 
 
 def directed(step: int, mode: int, rows: int = 8) -> str:
@@ -67,7 +67,7 @@ def directed(step: int, mode: int, rows: int = 8) -> str:
 
 
 def stochastic() -> str:
-    """Two terms of two rows, draws of halves (tiles/carried.h)."""
+    """Two terms of two rows, draws in halves (tiles/stochastic/stochastic.h)."""
     return "Stochastic<1, true, false>::run<(gemmsim::neon::Take)2>"
 
 
@@ -76,26 +76,26 @@ def kahan(kind: int, odd: str) -> str:
 
 
 def kahan_directed(mode: int) -> str:
-    """Four rows, kind FAST (tiles/compensated_modes.h)."""
+    """Four rows, kind FAST (tiles/compensated/compensated_modes.h)."""
     return f"CompensatedInMode<gemmsim::neon::C32, 1, 8, {mode}, true, 4>::run"
 
 
 LOOPS = (
     Loop(":fp32", "carrier's own", "tiles32/tiles", tile(0, 0), 16, 1),
     Loop("e4m3 : e5m10", "proved exact", "tiles32/tiles", tile(0, 1), 16, 4),
-    Loop("e4m3 : e5m10", "proved exact, subnormals", "tiles32/tiles", watched(2, 0), 16, 6),
+    Loop("e4m3 : e5m10", "proved exact, subnormals", "tiles32/tiles", speculative(2, 0), 16, 6),
     Loop("e4m3 : e5m10/sat", "proved exact, a clamp", "tiles32/tiles", tile(0, 3), 16, 9),
     Loop("e4m3 : e5m10", "proved exact, to infinity", "tiles32/tiles", tile(0, 4), 16, 13),
-    Loop(":e5m10", "watched", "tiles32/tiles", watched(1), 16, 6),
-    Loop(":e5m10", "watched, subnormals", "tiles32/tiles", watched(2), 16, 8),
+    Loop(":e5m10", "speculative", "tiles32/tiles", speculative(1), 16, 6),
+    Loop(":e5m10", "speculative, subnormals", "tiles32/tiles", speculative(2), 16, 8),
     Loop(":e5m10/rtz", "under a mode", "tiles32/tiles", directed(0, 2), 16, 4),
     Loop(":e5m10/rna", "under a mode", "tiles32/tiles", directed(0, 1), 16, 5),
     Loop(":e5m10/ru", "under a mode", "tiles32/tiles", directed(0, 3), 16, 11),
-    Loop(":e5m10/sr16", "under a mode", "tiles32/tiles", stochastic(), 8, 8.5 + PHILOX, beside=PHILOX),
+    Loop(":e5m10/sr16", "under a mode", "tiles32/tiles", stochastic(), 8, 8.5 + PHILOX, outside=PHILOX),
     Loop(":e5m10/ro", "under a mode", "tiles32/tiles", directed(1, 5), 16, 12),
-    Loop(":kahan(fp32)", "carrier's own", "compensated/tiles", kahan(0, "false"), 8, 5, "fsub", 24),
-    Loop(":kahan(e5m10)", "watched", "compensated/tiles", kahan(2, "true"), 8, 21, "fmul", 32),
-    Loop(":kahan(e5m10/rtz)", "under a mode", "compensated_modes/tiles", kahan_directed(2), 8, 17),
+    Loop(":kahan(fp32)", "carrier's own", "compensated/tiles/compensated", kahan(0, "false"), 8, 5, "fsub", 24),
+    Loop(":kahan(e5m10)", "speculative", "compensated/tiles/compensated", kahan(2, "true"), 8, 21, "fmul", 32),
+    Loop(":kahan(e5m10/rtz)", "under a mode", "compensated_modes/tiles/compensated", kahan_directed(2), 8, 17),
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def main() -> None:
     missing = []
     print(f"{'spec':18} {'kernel':26} {'counted':>8} {'arithmetic':>11} {'method':>7}")
     for loop in LOOPS:
-        part, folder = loop.part.split("/")
+        part, folder = loop.part.split("/", 1)
         source = "tiles" if part.startswith("tiles") else part
         functions = instructions_of(OBJECTS / f"neon_{part}.dir" / folder / f"{source}.cpp.o")
         body = shortest(loop, functions)
@@ -147,7 +147,7 @@ def main() -> None:
             print(f"{loop.spec:18} {loop.what:26} not found")
             continue
         arithmetic = sum(one.is_vector and one.name not in COPIES for one in body)
-        counts = [n / loop.vectors + loop.beside for n in (len(body), arithmetic)]
+        counts = [n / loop.vectors + loop.outside for n in (len(body), arithmetic)]
         print(f"{loop.spec:18} {loop.what:26} {counts[0]:8.1f} {counts[1]:11.1f} {loop.method:7.1f}")
     if missing:
         raise SystemExit(f"{len(missing)} of {len(LOOPS)} loops not found: were kernels renamed?")

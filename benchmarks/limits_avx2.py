@@ -26,9 +26,9 @@ __all__ = ["ROWS", "Counting", "Row", "method_of"]
 OP = 1
 #: Veltkamp's splitting; an added magic number that knows 2^emin, and the sign of zero.
 ROUND, SUBNORMALS, SIGN = 3, 5, 2
-#: Bits cut: half of the last place, a mask. Looks: for midpoints and small sums at once, for midpoints of eight bits,
-#: for midpoints by a shift and a minimum, for small magnitudes, for small lifted ones, for large magnitudes.
-CUT, LOOK, LOOK_HALVES, LOOK_SHIFTED, LOOK_SMALL, LOOK_LIFTED, LOOK_LARGE = 2, 2, 1, 2, 2, 1, 1
+#: Truncation: half of the last place, a mask. Looks: for midpoints and small sums at once, for midpoints of eight bits,
+#: for midpoints by a shift and a minimum, for small magnitudes, for small rescaled ones, for large magnitudes.
+TRUNCATE, LOOK, LOOK_HALVES, LOOK_SHIFTED, LOOK_SMALL, LOOK_RESCALED, LOOK_LARGE = 2, 2, 1, 2, 2, 1, 1
 #: A product rounded once: it, a number from its exponent, both in one operation, that number taken away. A sum made to
 #: odd under rounding down: two operations, a shift and a choice.
 PRODUCT, TO_ODD = 6, 4
@@ -39,8 +39,8 @@ CLAMP, ANY_END, DIRECTED = 6, 13, 9
 DRAW = (7.5 * 2 * 7 + 2) / 8
 #: A sum of two registers of a compensated step.
 SUM = OP + ROUND
-#: The first rounding of a compensated step, watched: it has a product in it.
-WATCHED = OP + ROUND + LOOK_SHIFTED + LOOK_SMALL
+#: The first rounding of a compensated step, checked: it has a product in it.
+SPECULATIVE = OP + ROUND + LOOK_SHIFTED + LOOK_SMALL
 #: A row operation's step in float lanes: the operation, a rounding with subnormals, a look whether it left the ground.
 STEP = OP + SUBNORMALS + SIGN + 3
 #: Rows into lanes and back: 24 shuffles for eight vectors.
@@ -70,34 +70,34 @@ ROWS = (
     Row("nearest", ":fp32", OP, only_multiplies=True),
     Row("nearest", "e4m3 : e5m10", OP + ROUND, "e4m3"),
     Row("nearest", ":e5m10, arithmetic=fp32", OP + ROUND),
-    Row("nearest", ":e5m10", OP + CUT),
-    Row("nearest", ":e5m10", OP + ROUND - 0.5 + LOOK_SHIFTED + LOOK_LIFTED, "e5m10"),
-    Row("nearest", ":bf16", OP + CUT + LOOK_HALVES),
-    Row("nearest", ":e8m12", OP + CUT + LOOK),
+    Row("nearest", ":e5m10", OP + TRUNCATE),
+    Row("nearest", ":e5m10", OP + ROUND - 0.5 + LOOK_SHIFTED + LOOK_RESCALED, "e5m10"),
+    Row("nearest", ":bf16", OP + TRUNCATE + LOOK_HALVES),
+    Row("nearest", ":e8m12", OP + TRUNCATE + LOOK),
     Row("directed", ":e5m10/rtz", OP + 1),
     Row("directed", ":e5m10/rna", OP + 2),
     Row("directed", ":e5m10/ru", OP + 4),
     Row("directed", ":e5m10/ru, arithmetic=fp32", OP + 4 + LOOK_SMALL),
     Row("directed", ":e5m10/ro", OP + 4 + 4 + LOOK_SMALL + 1),
-    Row("stochastic", ":e5m10/sr16", OP + 1 + CUT + LOOK_SMALL + DRAW),
-    Row("stochastic", ":e5m10/sr12", OP + 2 + CUT + DRAW),
-    Row("stochastic", ":bf16/sr8", OP + 2 + CUT + DRAW),
+    Row("stochastic", ":e5m10/sr16", OP + 1 + TRUNCATE + LOOK_SMALL + DRAW),
+    Row("stochastic", ":e5m10/sr12", OP + 2 + TRUNCATE + DRAW),
+    Row("stochastic", ":bf16/sr8", OP + 2 + TRUNCATE + DRAW),
     Row("separate roundings", ":mul=e5m10, add=e5m10", 8.5),
     Row("no subnormals", ":e5m10/ftz", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE),
-    Row("saturating", ":e5m10/sat", OP + CUT),
+    Row("saturating", ":e5m10/sat", OP + TRUNCATE),
     Row("saturating", ":e4m3/sat", OP + ROUND + LOOK_SHIFTED + LOOK_SMALL + LOOK_LARGE, "times 2"),
-    Row("chunked", ":chunked(64, e5m10)", OP + CUT + LOOK + (SUM + SIGN) / 64),
+    Row("chunked", ":chunked(64, e5m10)", OP + TRUNCATE + LOOK + (SUM + SIGN) / 64),
     Row("chunked", ":chunked(64, fp32)", OP, only_multiplies=True),
     Row("pairwise", ":pairwise(e5m10, 1)", PRODUCT + SUM),
     Row("pairwise", ":pairwise(e5m10, 4)", PRODUCT / 4 + (TO_ODD + SUBNORMALS + SIGN) * 3 / 4 + SUM / 4),
-    Row("pairwise", ":pairwise(e5m10, 16)", OP + CUT + LOOK + SUM / 16),
-    Row("interleaved", ":interleaved(16, e5m10)", OP + CUT + LOOK),
-    Row("interleaved", ":splitk(8, e5m10, e5m10)", OP + CUT + LOOK),
-    Row("compensated", ":kahan(e5m10)", WATCHED + 3 * SUM),
+    Row("pairwise", ":pairwise(e5m10, 16)", OP + TRUNCATE + LOOK + SUM / 16),
+    Row("interleaved", ":interleaved(16, e5m10)", OP + TRUNCATE + LOOK),
+    Row("interleaved", ":splitk(8, e5m10, e5m10)", OP + TRUNCATE + LOOK),
+    Row("compensated", ":kahan(e5m10)", SPECULATIVE + 3 * SUM),
     Row("compensated", ":kahan(fp32)", 4 * OP),
-    Row("compensated", ":neumaier(e5m10)", WATCHED + 4 * SUM + 5),
-    Row("compensated", ":two_sum(e5m10)", WATCHED + 7 * SUM),
-    Row("compensated", ":fast_two_sum(e5m10)", WATCHED + 4 * SUM),
+    Row("compensated", ":neumaier(e5m10)", SPECULATIVE + 4 * SUM + 5),
+    Row("compensated", ":two_sum(e5m10)", SPECULATIVE + 7 * SUM),
+    Row("compensated", ":fast_two_sum(e5m10)", SPECULATIVE + 4 * SUM),
     Row("compensated", ":kahan(e5m10/rtz)", OP + DIRECTED + 3 * (OP + 1)),
     Row("compensated", ":kahan(e5m10/rna)", OP + DIRECTED + 1 + 3 * (OP + 2)),
     Row("compensated", ":kahan(e4m3)", TO_ODD + ANY_END + 3 * (OP + ANY_END)),
@@ -116,7 +116,7 @@ ROWS = (
     Row("cast", "quantize bf16", MEMORY + 5 + 5),
     Row("cast", "quantize e5m10/rtz", MEMORY + INSIDE + 10),
     Row("cast", "quantize fixed(16,8)", MEMORY + INSIDE + SUBNORMALS + SIGN),
-    Row("cast", "quantize e5m10/sr16", MEMORY + CUT + 1 + 2 * LOOK_SMALL + DRAW),
+    Row("cast", "quantize e5m10/sr16", MEMORY + TRUNCATE + 1 + 2 * LOOK_SMALL + DRAW),
     Row("MX quantiser", "mx.quantize mxfp8_e4m3", MEMORY + 2 + 1 + SUBNORMALS + SIGN + 1),
     Row("MX quantiser", "mx.quantize nvfp4", MEMORY + 2 + 1 + SUBNORMALS + SIGN + 1),
     Row("integer quantiser", "fake_tensor_quant int8", MEMORY + 1 + 2 + 5 + 1 + 2),

@@ -37,24 +37,24 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
-#: Sequential steps whose sums are watched (docs/design/cpu.md, "Watched sums"): the operation, two instructions that
-#: cut its bits (three of splitting where steps are not to odd), one that looks for midpoints and one for small sums,
-#: half a one for lifted values of at most 11 bits, none where those are sunk. Registers with more than 13 bits are
-#: rounded to odd.
-WATCHED = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
-LIFTED = {"fma to odd, round+subnormals": 4, "fma, round+subnormals": 4.5}
-MOST_LIFTED_BITS, MOST_WATCHED_BITS = 11, 13
+#: Sequential steps whose sums are checked (docs/design/cpu.md, "Watched sums"): the operation, two instructions that
+#: cut its bits (three of splitting where steps are not to odd), one that checks for midpoints and one for small sums,
+#: half a one for rescaled values of at most 11 bits, none where all operands are rescaled. Registers with more than 13
+#: bits are rounded to odd.
+SPECULATIVE = {"fma to odd, round": 4, "fma to odd, round+subnormals": 5, "fma, round+subnormals": 5}
+RESCALED = {"fma to odd, round+subnormals": 4, "fma, round+subnormals": 4.5}
+MOST_RESCALED_BITS, MOST_SPECULATIVE_BITS = 11, 13
 #: Where products of 24-bit numbers can lead few sums to midpoints: the operation and the cut.
 APART, LEAST_APART = 3, -32
 #: Directed steps: the operation and the cut, wherever sums lie; up and down of normal sums, which are looked at.
-CUT = {RoundingMode.RTZ: 2, RoundingMode.RNA: 3, RoundingMode.RU: 6, RoundingMode.RD: 6}
+TRUNCATED = {RoundingMode.RTZ: 2, RoundingMode.RNA: 3, RoundingMode.RU: 6, RoundingMode.RD: 6}
 #: Stochastic ones of float lanes: the operation, the draw (masked and put in place), an addition and the cut;
 #: where the lanes hold the random bits in part, these need no mask, and the sum's last places are looked at, too.
 DRAWN_STEP, CARRIED_STEP, MOST_DRAWN = 5, 6, 23
 #: Random bits of one call (Philox), which serves eight steps (four of more than 16 bits): fifteen halves of rounds,
 #: three instructions each, for both halves of a vector, and the words of a call put together.
 CALL, LONG_DRAWS = 2 * 15 * 3 + 4, 16
-#: Kinds of rounding for which runs and the sums of their totals are one kernel (runs.h), and the sign of zero's share.
+#: Kinds of rounding for which runs and the sums of their totals are one kernel (short_runs.h); the share of zeros' signs.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
 SHORT = 2
@@ -96,29 +96,29 @@ def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float,
     if operation is None:
         return None
     if isinstance(accumulator, Sequential):
-        each = _watched(accumulator, kernel) or (operation if accumulator.mul is None else 2 * operation)
+        each = _speculative(accumulator, kernel) or (operation if accumulator.mul is None else 2 * operation)
         return each, FMA_WIDTH if each == 1 else VECTOR_WIDTH
     rounded, beside = COMPENSATED[type(accumulator)]
     others = REGISTERS_ONLY if kernel.endswith("round+subnormals") else operation
     return operation + (rounded - 1) * others + beside, VECTOR_WIDTH
 
 
-def _watched(accumulator: Sequential, kernel: str) -> float | None:
-    """Instructions of a step that is looked at; None where none is, or a product has a rounding of its own."""
+def _speculative(accumulator: Sequential, kernel: str) -> float | None:
+    """Instructions of a step whose sum is checked; None where none is, or a product has a rounding of its own."""
     cast = accumulator.add
     if accumulator.mul is not None:
         return None
     if kernel.endswith(", directed") and cast.is_stochastic:
         return _drawn(cast) if "float32" in kernel else None
     if kernel.endswith(", directed"):
-        return CUT.get(cast.rounding.mode)
+        return TRUNCATED.get(cast.rounding.mode)
     bits = cast.format.p if "float32" in kernel and isinstance(cast.format, FloatFormat) else 0
-    if bits > MOST_WATCHED_BITS:
+    if bits > MOST_SPECULATIVE_BITS:
         return None
     kind = kernel.split(" lanes, ")[-1]
-    if bits and kind in LIFTED and "to odd" in kind and cast.format.emin >= LEAST_APART:  # type: ignore[union-attr]
+    if bits and kind in RESCALED and "to odd" in kind and cast.format.emin >= LEAST_APART:  # type: ignore[union-attr]
         return APART
-    return LIFTED[kind] if kind in LIFTED and 0 < bits <= MOST_LIFTED_BITS else WATCHED.get(kind)
+    return RESCALED[kind] if kind in RESCALED and 0 < bits <= MOST_RESCALED_BITS else SPECULATIVE.get(kind)
 
 
 def _drawn(cast: Cast) -> float | None:
@@ -131,7 +131,7 @@ def _drawn(cast: Cast) -> float | None:
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:
-    """Runs of `terms` terms whose totals meet in one kernel (runs.h): the first term is a product, rounded once."""
+    """Runs of `terms` terms and their totals in one kernel (short_runs.h): the first term is a product, rounded once."""
     inner = accumulator.inner  # type: ignore[attr-defined]
     kind = kernel.rsplit(", ", 1)[-1]
     if not isinstance(inner, Sequential) or inner.mul is not None or accumulator.add_cast != inner.add_cast:

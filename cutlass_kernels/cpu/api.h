@@ -1,6 +1,6 @@
 // The C ABI. Python mirrors these records field by field (gemmsim/backends/cpu/records.py); gemmsim_abi() guards that.
 #pragma once
-#include "product/events.h"
+#include "product/event_args.h"
 #include "product/interruption.h"
 #include "product/member.h"
 #include "product/scales.h"
@@ -67,14 +67,14 @@ struct Lookup {
 // What ran: which kernels computed at least one tile, and what the planner had proved for all of them.
 struct Report {
     uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
-    uint8_t halves;                     // registers of binary16 by the processor's own steps
+    uint8_t fp16;                     // registers of binary16 by the processor's own steps
     int32_t proofs, fractions;  // fractions: an operand of an INTEGER run is not a whole number
 
     void add(const Report& r) {
         for (int c = 0; c < 2; ++c)
             for (int s = 0; s < STEPS; ++s)
                 for (int k = 0; k < ALL_KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
-        halves |= r.halves;
+        fp16 |= r.fp16;
         proofs &= r.proofs;
         fractions |= r.fractions;
     }
@@ -90,7 +90,7 @@ struct Report {
                         code |= (int64_t)(1 + (c * STEPS + s) * ALL_KINDS + k) << at;
                         at += 7;
                     }
-        if (halves && at < 53) code |= (int64_t)(1 + 2 * STEPS * ALL_KINDS) << at;
+        if (fp16 && at < 53) code |= (int64_t)(1 + 2 * STEPS * ALL_KINDS) << at;
         return code;
     }
 };

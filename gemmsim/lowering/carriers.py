@@ -1,7 +1,7 @@
 """Proofs of which carrier is exact for a program: in what arithmetic its kernel may compute.
 
 The same conditions stand in C++: on constants for kernels in cutlass_kernels/include/gemmsim/device/facts.h, and on
-what is known of the data for the C library in cutlass_kernels/cpu/product/plan.h.
+what is known of the data for the C library in cutlass_kernels/cpu/product/kernel_choice.h.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "casts/block.h"
 #include "float_state.h"
-#include "narrowest.h"
+#include "baseline.h"
 
 namespace gemmsim {
 

@@ -2,9 +2,9 @@
 #pragma once
 #include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
-#include "tiles/philox_vec.h"
+#include "tiles/stochastic/philox_vec.h"
 #include "tiles/rounders.h"
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim::NS {
 
@@ -189,8 +189,8 @@ template <class C> struct Magnitudes {
         VU low = splat_u<C>(~(U)0);
         each(x, n, [&](VU mag) __attribute__((always_inline)) {
             // x minus x with that bit cleared, exactly; powers of two are their own
-            const V m = (V)mag, cut = (V)(VU)(mag & (mag - 1));
-            const V last = (typename C::VI)((VU)(mag & C::FRAC) == (VU){}) ? m : m - cut;
+            const V m = (V)mag, truncation = (V)(VU)(mag & (mag - 1));
+            const V last = (typename C::VI)((VU)(mag & C::FRAC) == (VU){}) ? m : m - truncation;
             const VU less = (VU)last - 1;
             low = less < low ? less : low;
         });
@@ -218,8 +218,8 @@ template <class C> static __attribute__((noinline)) void stats_of_any(const type
         special |= odd;
         top = imax(top, mag);
         // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
-        const V m = (V)mag, cut = (V)(VI)(mag & (mag - 1));
-        const V last = (VI)(((VU)mag & C::FRAC) == (VU){}) ? m : m - cut;
+        const V m = (V)mag, truncation = (V)(VI)(mag & (mag - 1));
+        const V last = (VI)(((VU)mag & C::FRAC) == (VU){}) ? m : m - truncation;
         const VI zero = mag == (VI){};
         low = vmin(low, zero ? inf : last);
         width = imax(width, ((mag >> C::MB) - ((VI)last >> C::MB)) + 1 + zero);

@@ -1,7 +1,7 @@
 // Element-wise rounding to the value sets of gemmsim/grid.h in vectors. Compiled once per ISA; what lanes cannot do goes to
 // the scalar code.
 #include "casts/elementwise.h"
-#include "tiles/grid_lanes.h"
+#include "tiles/other/irregular_format.h"
 
 namespace gemmsim::NS {
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "float_state.h"
 #include "casts/scaled_cast.h"
-#include "narrowest.h"
+#include "baseline.h"
 
 namespace gemmsim {
 

@@ -1,11 +1,11 @@
 // Exact sums by exponent (Natesh et al., "MGS", 2025): one small register for each exponent of a product, spilled into a
 // rounded sum before it would overflow. Meaning: gemmsim.arithmetic.Binned.
 //
-// Where a double holds what a register may (choose_binned in plan_totals.h), registers are doubles, those of a row of a tile side
+// Where a double holds what a register may (choose_binned in kernel_choice_totals.h), registers are doubles, those of a row of a tile side
 // by side; else 192 bits, one element after the other.
 #pragma once
 #include <vector>
-#include "product/registers.h"
+#include "product/exact_registers.h"
 
 namespace gemmsim {
 

@@ -48,7 +48,7 @@ Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const L
     const Request r = request_of(g, g.member);
     Report report = {};
     report.proofs = ~0;
-    const bool by_modes = isa.directed == Isa::TILES && (long_runs(r) || watched_terms(r) || single_terms(r));
+    const bool by_modes = isa.directed == Isa::TILES && (long_runs(r) || speculative_terms(r) || single_terms(r));
     const bool directed = isa.directed == Isa::DIRECTED || by_modes;
     int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // additions that are watched take any products
     if (carrier == 2 && isa.directed == Isa::TILES)

@@ -2,8 +2,8 @@
 // A step takes some products and the register c and gives the next c. What the parameters mean: gemmsim/hardware/models.py.
 #pragma once
 #include <math.h>
-#include "product/registers.h"
-#include "tile.h"
+#include "product/exact_registers.h"
+#include "isa_table.h"
 
 namespace gemmsim {
 
@@ -84,7 +84,7 @@ struct HardwareDot {
         int e = addend_exponent() < m.least ? m.least : addend_exponent();
         const int top = largest(p, 0, 1);
         e = top > e ? top : e;
-        if (m.kept < 0) return uncut(p);
+        if (m.kept < 0) return exact_sum(p);
         if (m.kept > KEPT_IN_DOUBLE) return in_integers(p, e);
         double sum = trunc(ldexp(c, m.kept - e)), group = 0;
         for (int i = 0; i < p.count; ++i) {
@@ -108,7 +108,7 @@ struct HardwareDot {
         c = ended(round_exact(Exact{(u128)(sum < 0 ? -sum : sum), e - m.kept, sum < 0, false}, *to, 0));
     }
 
-    void uncut(const Products& p) {
+    void exact_sum(const Products& p) {
         LongAccumulator sum;
         sum.clear();
         sum.add(exact_value(c));
@@ -116,7 +116,7 @@ struct HardwareDot {
         c = ended(sum.round(*to, 0));
     }
 
-    double cut_sum(const Products& p, int first, int stride, int e) const {
+    double truncated_sum(const Products& p, int first, int stride, int e) const {
         double sum = 0;
         for (int i = first; i < p.count; i += stride) sum += trunc(ldexp(p.value[i], m.kept - e));
         return sum;
@@ -134,8 +134,8 @@ struct HardwareDot {
         double total;
         if (m.halves) {
             const int even = largest(p, 0, 2), odd = largest(p, 1, 2);
-            total = floor(ldexp(cut_sum(p, 0, 2, even), even - e)) + (p.count > 1 ? floor(ldexp(cut_sum(p, 1, 2, odd), odd - e)) : 0);
-        } else total = cut_sum(p, 0, 1, e);
+            total = floor(ldexp(truncated_sum(p, 0, 2, even), even - e)) + (p.count > 1 ? floor(ldexp(truncated_sum(p, 1, 2, odd), odd - e)) : 0);
+        } else total = truncated_sum(p, 0, 1, e);
         const int own = addend_exponent() < m.least ? m.least : addend_exponent(), top = own > e ? own : e;
         total = floor(ldexp(total, m.total_bits - m.kept + e - top));
         double addend = floor(ldexp(c, m.addend_bits - top));
@@ -168,7 +168,7 @@ struct HardwareDot {
 template <class T> struct NotFinite {
     bool row[MR], column[64];
 
-    void look(const Tile& t, int nr) {
+    void check(const Tile& t, int nr) {
         for (int i = 0; i < t.rows; ++i) row[i] = row[i] || !finite((const T*)t.a + i, MR, t.k);
         for (int j = 0; j < t.cols; ++j) column[j] = column[j] || !finite((const T*)t.b + j, nr, t.k);
     }

@@ -103,7 +103,7 @@ public:
     ThreadOfCall& operator=(const ThreadOfCall&) = delete;
 
     // Before so many terms of a tile. Throws Interrupted where the call is to end.
-    static void look(int64_t terms) {
+    static void poll(int64_t terms) {
         State& s = state();
         s.terms += terms;
         if (s.terms < TERMS || !s.call) return;

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <vector>
 #include "api.h"
-#include "narrowest.h"
-#include "product/plan.h"
-#include "tiles/terms.h"
+#include "baseline.h"
+#include "product/kernel_choice.h"
+#include "tiles/other/table_sums.h"
 
 namespace gemmsim {
 
@@ -116,7 +116,7 @@ inline AddTermsFn add_terms(const Isa& isa) {
     return GEMMSIM_NARROWEST(add_terms);
 }
 
-// The register takes terms as they are, in a kernel of terms.h.
+// The register takes terms as they are, in a kernel of table_sums.h.
 inline bool adds_terms(const Request& r, const Choice& choice) { return r.method == REGISTER && r.fused && choice.kind < KINDS; }
 
 }  // namespace gemmsim

@@ -1,6 +1,6 @@
 // What one accumulator is to the library: runs of terms, and the orders around them.
 #pragma once
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim {
 

@@ -1,9 +1,9 @@
 // Where the operands of a product, its addend, scales and result are, batch by batch.
 #pragma once
 #include "product/addend.h"
-#include "product/gather.h"
+#include "product/implicit_im2col.h"
 #include "product/lookup.h"
-#include "tiles/palette.h"
+#include "tiles/other/palette.h"
 
 namespace gemmsim {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <string.h>
 #include <vector>
-#include "product/plan.h"
+#include "product/kernel_choice.h"
 #include "product/transpose.h"
 
 namespace gemmsim {
@@ -72,7 +72,7 @@ struct PanelStats {
     Stats* stats;  // null: nobody asks
     double sums[MR] = {0};
     explicit PanelStats(Stats* s) : stats(s) {}
-    template <class T> void look(const Isa& isa, int carrier, const T* panel, int64_t c) {
+    template <class T> void check(const Isa& isa, int carrier, const T* panel, int64_t c) {
         if (stats) panel_stats(isa, carrier, panel, c, sums, stats);
     }
     void end() const {
@@ -101,7 +101,7 @@ template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const
         if (copied != (char*)to) isa.load(carrier, raw, m.dtype, 1, c * MR, to);
         if (cast.flags & PRESENT) isa.round(carrier, to, c * MR, cast, 0, 0, 0);
         for (int64_t q = 0; at && q < c; ++q) memcpy(dst + at[k + q] * MR, panel + q * MR, MR * sizeof(T));
-        facts.look(isa, carrier, to, c);
+        facts.check(isa, carrier, to, c);
     }
 }
 

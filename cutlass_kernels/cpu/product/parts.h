@@ -1,9 +1,9 @@
 // A run of terms of one tile, so many terms at a time: between two parts a long product may be interrupted, and where panels hold some of
 // the terms only, they are made of the next ones.
 #pragma once
-#include "product/fields.h"
+#include "product/exponent_cache.h"
 #include "product/interruption.h"
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim {
 
@@ -93,12 +93,12 @@ template <class T> struct Parts {
     template <class F> bool while_true(const F& part) const {
         const int64_t size = terms.most();
         if (is_base(size)) {
-            ThreadOfCall::look(end);
+            ThreadOfCall::poll(end);
             return part(terms.base);
         }
         for (int64_t k = begin;; k += size) {
             const int64_t stop = end - k > size ? k + size : end;
-            ThreadOfCall::look(stop - k);
+            ThreadOfCall::poll(stop - k);
             Tile t = terms.tile(k, stop, out);
             t.begins = k == begin;
             t.ends = stop == end;

@@ -8,10 +8,10 @@
 #include <omp.h>
 #endif
 #include "api.h"
-#include "product/buffer.h"
+#include "product/scratch.h"
 #include "float_state.h"
-#include "product/fields.h"
-#include "product/lowest.h"
+#include "product/exponent_cache.h"
+#include "product/lsb_cache.h"
 #include "product/operands.h"
 #include "product/window.h"
 
@@ -50,13 +50,13 @@ template <class T> struct Product : Operands {
     const bool planned;  // the choice of kernel depends on the data
     const LowestBits lowest;
     const ExponentFields fields;
-    mutable std::atomic<bool> beside_pays{true};  // as blocks before found
+    mutable std::atomic<bool> multi_tile_pays{true};  // as blocks before found
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
-            const Table<T>* products = nullptr, const EventArgs* watched = nullptr)
+            const Table<T>* products = nullptr, const EventArgs* counted = nullptr)
         : Operands{args, req, tables, products != nullptr}, isa(i), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]),
           panels((args.n + nr - 1) / nr), blocks((args.m + MR - 1) / MR), streamed(streams(products)),
-          order(palette ? TermOrder() : TermOrder(req, args.k, !streamed)), members(palette), table(products), events(watched),
+          order(palette ? TermOrder() : TermOrder(req, args.k, !streamed)), members(palette), table(products), events(counted),
           planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
           fields(isa, req, args.m, carrier == 0 && !palette && !products) {
@@ -122,7 +122,7 @@ template <class T> struct Product : Operands {
             else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, facts);
             facts.end();
             if (fields.kept) fields.of_panel_a(panel, fields_of_a(packed_a, q));
-            ThreadOfCall::look(g.k / 8);  // it is soon packed
+            ThreadOfCall::poll(g.k / 8);  // it is soon packed
         }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
@@ -133,18 +133,18 @@ template <class T> struct Product : Operands {
         if (r.init && planned)
             sc = addend.stats<T>(isa, row0, (row1 < g.m ? row1 : g.m) - row0, col0, (col1 < g.n ? col1 : g.n) - col0, nr);
         Runner<T> runner(isa, r, kind_carrier, nr, order.map(), sa, sb, sc, isa.directed);
-        const std::unique_ptr<Watcher<T>> watcher(events ? new Watcher<T>{isa, r, *events, nr} : nullptr);
-        if (watcher) watcher->look(sa, sb, planned);
-        runner.watch(watcher.get());
+        const std::unique_ptr<EventCounter<T>> counter(events ? new EventCounter<T>{isa, r, *events, nr} : nullptr);
+        if (counter) counter->check(sa, sb, planned);
+        runner.set_counter(counter.get());
         const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
-        if (((in_use && beside_pays) || runner.in_halves) && !(g.extras && g.extras->scales)) runner.look_beside();
-        if (in_use && beside_pays && !(g.extras && (g.extras->scales || overflows))) runner.look_at_runs();
-        if (runner.cuts_nearest()) runner.look_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b, p0)));
+        if (((in_use && multi_tile_pays) || runner.in_fp16) && !(g.extras && g.extras->scales)) runner.choose_multi_tile();
+        if (in_use && multi_tile_pays && !(g.extras && (g.extras->scales || overflows))) runner.choose_truncated_runs();
+        if (runner.truncates_nearest()) runner.check_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b, p0)));
         change_panels(runner, packed_a, count * g.k * MR, report);
-        if (runner.beside.way) {
-            p0 = blocks_beside(batch, first, count, p0, p1, packed_a, packed_b, runner);
+        if (runner.multi_tile.way) {
+            p0 = blocks_at_once(batch, first, count, p0, p1, packed_a, packed_b, runner);
             if (p0 == p1) return;
-            lift(packed_a, count * g.k * MR, runner.leave_beside());
+            scale_panels(packed_a, count * g.k * MR, runner.leave_multi_tile());
         }
         alignas(64) T c[MR * 64], start[MR * 64];
         char* const result = result_of(batch);
@@ -158,11 +158,11 @@ template <class T> struct Product : Operands {
                 if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
                 if (fields.kept) t.field_a = fields_of_a(packed_a, q), t.field_b = fields_of_b(packed_b, p);
                 if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
-                    beside_pays = false;
-                    lift(packed_a, count * g.k * MR, runner.leave_beside());
+                    multi_tile_pays = false;
+                    scale_panels(packed_a, count * g.k * MR, runner.leave_multi_tile());
                     runner.run(t, start);
                 }
-                if (watcher) watcher->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
+                if (counter) counter->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
                 if (g.c) save_tile(c, result, row, t.rows, col, t.cols, nullptr);
             }
     }
@@ -180,32 +180,32 @@ template <class T> struct Product : Operands {
 
     // Panels of A as the runner's tiles have them; what they will be computed by is reported.
     void change_panels(const Runner<T>& runner, T* packed_a, int64_t n, Report* report) const {
-        lift(packed_a, n, runner.lifted);
+        scale_panels(packed_a, n, runner.scaled_by);
         report->proofs &= runner.choice.proofs;
-        if (runner.beside.way != Beside::HALVES) {
+        if (runner.multi_tile.way != MultiTile::FP16) {
             report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
             return;
         }
-        isa.halves->pack((float*)packed_a, n);
-        report->halves = 1;
+        isa.fp16->pack((float*)packed_a, n);
+        report->fp16 = 1;
     }
-    void lift(T* x, int64_t n, int by) const {
+    void scale_panels(T* x, int64_t n, int by) const {
         if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // panels of floats alone
     }
 
-    // block()'s tiles, some of which are computed together (tiles/beside.h); the first panel of B whose tiles are not.
-    int64_t blocks_beside(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
+    // block()'s tiles, some of which are computed together (tiles/nearest/multi_tile.h); the first panel of B whose tiles are not.
+    int64_t blocks_at_once(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
                           Runner<T>& runner) const {
-        const int by = runner.copies_sunk(), below = Beside::MOST_TILES[runner.beside.way], most = runner.panels_beside();
-        const Buffer sunk(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
+        const int by = runner.rescales_copies_of_b(), below = MultiTile::MOST_TILES[runner.multi_tile.way], most = runner.panels_at_once();
+        const Buffer rescaled(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
         const Buffer c((size_t)(below * most * MR * nr) * sizeof(T));
         char* const result = result_of(batch);
         for (int64_t p = p0; p < p1; p += most) {
             const int panels_here = p1 - p < most ? 1 : most;
             const T* b = packed_b + p * g.k * nr;
             if (by) {
-                isa.times((const float*)b, (float*)sunk.p, panels_here * g.k * nr, (float)ldexp(1.0, by));
-                b = (const T*)sunk.p;
+                isa.times((const float*)b, (float*)rescaled.p, panels_here * g.k * nr, (float)ldexp(1.0, by));
+                b = (const T*)rescaled.p;
             }
             const int64_t col = p * nr, width = panels_here * nr;
             for (int64_t q = 0; q < count; q += below) {
@@ -213,10 +213,10 @@ template <class T> struct Product : Operands {
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
                 if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
-                ThreadOfCall::look(g.k * tiles * panels_here);
+                ThreadOfCall::poll(g.k * tiles * panels_here);
                 if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
-                if (!runner.run_beside(t, tiles, panels_here)) {
-                    beside_pays = false;
+                if (!runner.run_multi_tile(t, tiles, panels_here)) {
+                    multi_tile_pays = false;
                     return p;
                 }
                 if (g.c) save_tile((T*)c.p, result, row, (int)rows, col, (int)(g.n - col < width ? g.n - col : width), nullptr, width);
@@ -281,7 +281,7 @@ template <class T> struct Product : Operands {
         }
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t i = row0; i < row1; ++i) {
-                ThreadOfCall::look(g.k / MR);
+                ThreadOfCall::poll(g.k / MR);
                 const Code* const x = codes.data() + (i - row0) * g.k;
                 if (plain && !overflows) {
                     table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
@@ -336,7 +336,7 @@ template <class T> struct Product : Operands {
     void pack_group(const Matrix& b, int64_t first, int64_t count, T* packed_b, Stats* stats) const {
         if (table) return pack_codes((const Code*)b.data, first, count, (Code*)packed_b, stats);
         for (int64_t p = first; p < first + count; p += GROUP) {
-            ThreadOfCall::look(g.k);
+            ThreadOfCall::poll(g.k);
             const int64_t n = first + count - p < GROUP ? first + count - p : GROUP;
             pack_b(isa, carrier, b, p * nr, n, nr, r.b, at(), packed_b + p * g.k * nr, planned ? stats : nullptr);
             if (lowest.kept) lowest.of_b(packed_b + p * g.k * nr, n, nr, *stats, low_of_b(packed_b, p));

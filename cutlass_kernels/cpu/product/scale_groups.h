@@ -3,9 +3,9 @@
 #include <string.h>
 #include <vector>
 #include "gemmsim/philox.h"
-#include "narrowest.h"
+#include "baseline.h"
 #include "product/hardware_model.h"
-#include "product/plan.h"
+#include "product/kernel_choice.h"
 #include "product/scalar.h"
 #include "product/scales.h"
 

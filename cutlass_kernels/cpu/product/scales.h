@@ -1,7 +1,7 @@
 // Scales of block formats, beside the elements of the operands: one for each block of terms of each row of A and each
 // column of B.
 #pragma once
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim {
 

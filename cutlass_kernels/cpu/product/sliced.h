@@ -3,7 +3,7 @@
 // multiplication", Numerical Algorithms 59, 2012). Sums of equal grids share a register; at the end 128-bit integers hold them
 // all, and are rounded once.
 #pragma once
-#include "product/registers.h"
+#include "product/exact_registers.h"
 
 namespace gemmsim {
 
@@ -51,10 +51,10 @@ template <class T> struct SlicedTile {
         memset(sums, 0, sizeof sums);
     }
 
-    void cut(const double* from, int64_t n, int top, int count, double* slices, int64_t stride) const {
+    void split(const double* from, int64_t n, int top, int count, double* slices, int64_t stride) const {
         memcpy(slices, from, (size_t)n * sizeof(double));
         for (int i = 0; i + 1 < count; ++i)  // what is left of slice i is slice i + 1
-            isa.cut(slices + i * stride, slices + (i + 1) * stride, n, 1.5 * ldexp(1.0, 52 + top - how.width * (i + 1)));
+            isa.split(slices + i * stride, slices + (i + 1) * stride, n, 1.5 * ldexp(1.0, 52 + top - how.width * (i + 1)));
     }
     void add_up() {
         const int last = how.a + how.b - 2;
@@ -75,8 +75,8 @@ template <class T> struct SlicedTile {
                 terms = 0;
             }
             terms += n;
-            cut((const double*)t.a + k * MR, n * MR, how.top_a, how.a, a, BLOCK * MR);
-            cut((const double*)t.b + k * nr, n * nr, how.top_b, how.b, b, BLOCK * nr);
+            split((const double*)t.a + k * MR, n * MR, how.top_a, how.a, a, BLOCK * MR);
+            split((const double*)t.b + k * nr, n * nr, how.top_b, how.b, b, BLOCK * nr);
             part.k = n;
             for (int i = 0; i < how.a; ++i)
                 for (int j = 0; j < how.b; ++j) {

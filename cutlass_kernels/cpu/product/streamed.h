@@ -23,7 +23,7 @@ template <class T> struct StreamedProduct {
         alignas(64) T c[MR * 64];
         Tile t = all.tile_at(batch, row, col, nullptr, nullptr, c);
         Stats sa = EMPTY_STATS, sb = EMPTY_STATS, sc = EMPTY_STATS;
-        if (all.planned) window.look(&sa, &sb);
+        if (all.planned) window.check(&sa, &sb);
         if (all.integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (all.members) return palette(batch, row, col, t, sa, sb, window, report);
         alignas(64) T start[MR * 64];
@@ -31,15 +31,15 @@ template <class T> struct StreamedProduct {
         if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
         if (r.init && all.planned) sc = addend.template stats<T>(isa, row, t.rows, col, t.cols, nr);
         Runner<T> runner(isa, r, all.kind_carrier, nr, all.order.map(), sa, sb, sc, isa.directed);
-        const std::unique_ptr<Watcher<T>> watcher(all.events ? new Watcher<T>{isa, r, *all.events, nr} : nullptr);
-        if (watcher) watcher->look(sa, sb, all.planned);
-        runner.watch(watcher.get());
-        window.lift = runner.lifted;
-        if (runner.lifted) window.forget();
+        const std::unique_ptr<EventCounter<T>> counter(all.events ? new EventCounter<T>{isa, r, *all.events, nr} : nullptr);
+        if (counter) counter->check(sa, sb, all.planned);
+        runner.set_counter(counter.get());
+        window.scaled_by = runner.scaled_by;
+        if (runner.scaled_by) window.forget();
         report_of(runner, report);
         const TileScales scales = all.scales_of(batch, row, col);
         runner.run(t, start, overflows(batch, row, col), g.n, scales, nullptr, &window);
-        if (watcher) watcher->add_to(all.events->counts, all.batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
+        if (counter) counter->add_to(all.events->counts, all.batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
         if (g.c) all.save_tile(c, all.result_of(batch), row, t.rows, col, t.cols, nullptr);
     }
 
@@ -74,7 +74,7 @@ template <class T> struct StreamedProduct {
             TableWindow<T> window(*all.table, all.order, a + i * g.a_row, g.a_col, (const Code*)b.data + col * g.b_col, g.b_row, g.b_col,
                                   t.cols, nr, g.k);
             Stats values = all.table->stats;
-            values.non_finite = values.non_finite || window.meets_nan();
+            values.non_finite = values.non_finite || window.has_nan();
             if (all.integers() && (values.non_finite || values.lsb < 0)) report->fractions = 1;
             const Stats unit = {1.0, (double)g.k, 0, 1, 0};
             Runner<T> runner(isa, r, all.kind_carrier, nr, all.order.map(), unit, values, EMPTY_STATS, isa.directed);

@@ -1,10 +1,10 @@
 // Panels of one tile that hold some of its terms at a time: of products of few outputs and many terms, whose panels are many times as large
 // as the operands, since a tile has MR rows and nr columns, whatever is in use.
 #pragma once
-#include "product/buffer.h"
-#include "product/gather.h"
+#include "product/scratch.h"
+#include "product/implicit_im2col.h"
 #include "product/lookup.h"
-#include "product/order.h"
+#include "product/k_permutation.h"
 #include "product/parts.h"
 
 namespace gemmsim {
@@ -27,7 +27,7 @@ template <class T> struct OperandWindow : Window<T> {
     const TermOrder* order;
     const int64_t row0, col0;
     const Buffer memory_a, memory_b;
-    int lift = 0;  // the power of two by which A is multiplied
+    int scaled_by = 0;  // the power of two by which A is multiplied
     PanelStats facts_a{nullptr};
     Stats* facts_b = nullptr;
 
@@ -41,11 +41,11 @@ template <class T> struct OperandWindow : Window<T> {
     }
 
     // Facts about all terms, which are packed once for it.
-    void look(Stats* of_a, Stats* of_b) {
+    void check(Stats* of_a, Stats* of_b) {
         facts_a = PanelStats(of_a);
         facts_b = of_b;
         for (int64_t k = 0; k < r.k; k += this->most) {
-            ThreadOfCall::look(this->most);
+            ThreadOfCall::poll(this->most);
             this->forget();
             this->move(k, k, r.k);
         }
@@ -74,10 +74,10 @@ private:
             pack_b(isa, carrier, rows_of(b, first, n), col0, 1, nr, r.b, nullptr, this->panel_b, facts_b);
         } else {
             pack_ordered(first, n);
-            facts_a.look(isa, carrier, this->panel_a, n);
+            facts_a.check(isa, carrier, this->panel_a, n);
             if (facts_b) isa.stats(carrier, this->panel_b, n * nr, facts_b);
         }
-        if (lift) isa.times((const float*)this->panel_a, (float*)this->panel_a, n * MR, (float)ldexp(1.0, lift));
+        if (scaled_by) isa.times((const float*)this->panel_a, (float*)this->panel_a, n * MR, (float)ldexp(1.0, scaled_by));
     }
 
     void pack_ordered(int64_t first, int64_t n) {
@@ -134,11 +134,11 @@ template <class T> struct TableWindow : Window<T> {
         this->panel_b = products.data();
     }
     // Whether an operand's code is that of a NaN.
-    bool meets_nan() {
+    bool has_nan() {
         bool nan = false;
         for (int64_t first = 0; first < k; first += this->most) {
             const int64_t n = k - first < this->most ? k - first : this->most;
-            ThreadOfCall::look(n);
+            ThreadOfCall::poll(n);
             codes(first, n);
             for (int64_t q = 0; q < n; ++q) {
                 nan = nan || left[(size_t)q] + 1 == table.rows;

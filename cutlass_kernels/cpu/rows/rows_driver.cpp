@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
-#include "narrowest.h"
+#include "baseline.h"
 #include "rows/rows.h"
 
 namespace gemmsim {

@@ -111,7 +111,7 @@ struct NarrowGroup {
     int live;
     Seen seen = {};
 
-    void look(V x) {
+    void check(V x) {
         const VU u = (VU)x & ~C32::SIGN, below = u - 1;  // zero: the largest number
         seen.bits |= u;
         // Adding 2^23 quanta rounds to a multiple of the quantum.
@@ -126,23 +126,23 @@ struct NarrowGroup {
         int64_t k = 0;
         for (; k + LANES <= a.cols; k += LANES) {
             V block[LANES];
-            for (int i = 0; i < LANES; ++i) look(block[i] = load<V>(row(p, i) + k));
+            for (int i = 0; i < LANES; ++i) check(block[i] = load<V>(row(p, i) + k));
             transpose(block);
             for (int i = 0; i < LANES; ++i) v[k + i] = block[i];
         }
         for (; k < a.cols; ++k) {
             for (int i = 0; i < LANES; ++i) v[k][i] = row(p, i)[k];
-            look(v[k]);
+            check(v[k]);
         }
     }
     void gather_cols(const void* p, V* v) {
         if (!p) return;
-        for (int64_t k = 0; k < a.cols; ++k) look(v[k] = splat<C32>(((const float*)p)[k]));
+        for (int64_t k = 0; k < a.cols; ++k) check(v[k] = splat<C32>(((const float*)p)[k]));
     }
     V gather_rows(const void* p) {
         V v;
         for (int i = 0; i < LANES; ++i) v[i] = ((const float*)p)[first + (i < live ? i : 0)];
-        look(v);
+        check(v);
         return v;
     }
     void scatter(const V* v, void* p) const {

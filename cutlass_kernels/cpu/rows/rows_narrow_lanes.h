@@ -10,7 +10,7 @@
 // quantum, products have no more than 22 bits, and a quotient is no closer than 2^-23 of itself to a number of up to 12
 // bits, a tie or a bound of subnormals: the nearest of 24 bits stays on its side.
 #pragma once
-#include "tiles/philox_vec.h"
+#include "tiles/stochastic/philox_vec.h"
 #include "rows/rows_lanes.h"
 
 namespace gemmsim::NS {
@@ -77,7 +77,7 @@ template <bool ODD> struct NarrowLanes {
 
     // Steps of few numbers, or of functions without an approximation in floats: in doubles, half the rows at a time. Static,
     // and not inlined: an object whose address a call knows could not keep `left` in a register.
-    template <class F> static inline __attribute__((always_inline)) V in_halves(V a, V b, const F& f) {
+    template <class F> static inline __attribute__((always_inline)) V in_two_halves(V a, V b, const F& f) {
         Half in[2][2], out[2];
         memcpy(in[0], &a, sizeof a);
         memcpy(in[1], &b, sizeof b);
@@ -90,16 +90,16 @@ template <bool ODD> struct NarrowLanes {
         return y;
     }
     static __attribute__((noinline)) V wide_sum(const VectorLanes& w, V a, double b, int step) {
-        return in_halves(a, a, [&](C64::V x, C64::V) { return w.add(x, VectorLanes::splat(b), step, 0); });
+        return in_two_halves(a, a, [&](C64::V x, C64::V) { return w.add(x, VectorLanes::splat(b), step, 0); });
     }
     static __attribute__((noinline)) V wide_quotient(const VectorLanes& w, V a, V b, int step) {
-        return in_halves(a, b, [&](C64::V x, C64::V y) { return w.div(x, y, step, 0); });
+        return in_two_halves(a, b, [&](C64::V x, C64::V y) { return w.div(x, y, step, 0); });
     }
     static __attribute__((noinline)) V wide_root(const VectorLanes& w, V a, int step) {
-        return in_halves(a, a, [&](C64::V x, C64::V) { return w.root(x, step, 0); });
+        return in_two_halves(a, a, [&](C64::V x, C64::V) { return w.root(x, step, 0); });
     }
     static __attribute__((noinline)) V wide_function(const VectorLanes& w, int f, V a, V b, int step) {
-        return in_halves(a, b, [&](C64::V x, C64::V y) { return w.function(f, x, y, step, 0); });
+        return in_two_halves(a, b, [&](C64::V x, C64::V y) { return w.function(f, x, y, step, 0); });
     }
     INL_MEMBER V checked(V y) const {
         left |= ~(VI)(magnitude_of(y) <= splat(0x1p60));

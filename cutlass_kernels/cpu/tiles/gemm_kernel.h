@@ -1,8 +1,8 @@
 // One tile of a matrix product with a rounded accumulator: k outermost, accumulators in registers for all of K.
 #pragma once
-#include "tiles/draws.h"
+#include "tiles/stochastic/random_bits.h"
 #include "tiles/rounders.h"
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim::NS {
 

@@ -4,11 +4,11 @@
 // Inputs are exact values rounded to odd (or proved exact), so that a second rounding is the only one.
 #pragma once
 #include "vec.h"
-#include "tile.h"
+#include "isa_table.h"
 
 namespace gemmsim::NS {
 
-// Kinds (tile.h), chosen by the planner (plan.h), which proves the cheaper ones sufficient:
+// Kinds (isa_table.h), chosen by the planner (kernel_choice.h), which proves the cheaper ones sufficient:
 //   NONE     the carrier is the format
 //   PLAIN    nearest-even; neither overflow nor underflow below the smallest quantum can happen
 //   SUB      + target subnormals, sign of zero

@@ -10,9 +10,9 @@
 #define ISA_BLOCK(kind) 2
 #endif
 #include "tiles/gemm_kernel.h"
-#include "tiles/carried.h"
-#define WATCHED_GROUP 2
-#include "tiles/cut_sums.h"
+#include "tiles/stochastic/stochastic.h"
+#define SPECULATIVE_GROUP 2
+#include "tiles/nearest/truncated.h"
 
 namespace gemmsim::NS {
 
@@ -20,7 +20,7 @@ namespace gemmsim::NS {
 template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
 #if ISA_AVX2 || ISA_AVX512
     if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR && !CLAMP)
-        if (t.lift) return tile_mode_lifted<STEP>(t);
+        if (t.scaled_by) return tile_mode_rescaled<STEP>(t);
 #endif
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
 #if ISA_MODES
@@ -35,7 +35,7 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
         case RO: return tile_mode<C, STEP, RO, CLAMP>(t, mul, add);
         default:
             if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR) {
-                if (is_carried(*t.add)) return tile_stochastic<FMA_ODD, true, CLAMP>(t);
+                if (has_wide_random_bits(*t.add)) return tile_stochastic<FMA_ODD, true, CLAMP>(t);
                 return tile_stochastic<STEP, false, CLAMP>(t);
             } else {
                 return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
@@ -46,7 +46,7 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
 // Stochastic, or of stochastic casts, of any data; exact steps.
 template <class C, int STEP> static void tile_of_draws(const Tile& t) {
     if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_ODD)
-        if (is_carried(*t.add)) return tile_in_halves(t);
+        if (has_wide_random_bits(*t.add)) return tile_in_two_halves(t);
 #if ISA_MODES
     tile_to_odd<C, STEP, true>(t);
 #else
@@ -60,13 +60,13 @@ template <class C, int STEP> static void tile_of_draws(const Tile& t) {
 #endif
 #if ISA_DIRECTED || ISA_MODES
 #if ISA_NEON
-#define WATCHED(S, KIND) tile_watched<CARRIER, S, KIND>
+#define SPECULATIVE(S, KIND) tile_speculative<CARRIER, S, KIND>
 #else
-#define WATCHED(S, KIND) tile_nearest<CARRIER, S, KIND>
+#define SPECULATIVE(S, KIND) tile_nearest<CARRIER, S, KIND>
 #endif
 #define DRAWS(S) tile_of_draws<CARRIER, S>
 #else
-#define WATCHED(S, KIND) tile<CARRIER, S, KIND>
+#define SPECULATIVE(S, KIND) tile<CARRIER, S, KIND>
 #define DRAWS(S) tile<CARRIER, S, RANDOM>
 #endif
 #if ISA_MODES  // exact steps of any data
@@ -75,20 +75,20 @@ template <class C, int STEP> static void tile_of_draws(const Tile& t) {
 #define ANY_MODE(S) tile<CARRIER, S, GENERAL>
 #endif
 #if ISA_MODES  // where exact steps have no other kernel of any operands
-#define WATCHED_BY_MODES(S, KIND) tile_watched<CARRIER, S, KIND>
+#define SPECULATIVE_BY_MODES(S, KIND) tile_speculative<CARRIER, S, KIND>
 #else
-#define WATCHED_BY_MODES(S, KIND) tile<CARRIER, S, KIND>
+#define SPECULATIVE_BY_MODES(S, KIND) tile<CARRIER, S, KIND>
 #endif
 #define ROW_NEAR(S)                                                                                                                 \
-    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   WATCHED(S, SUB),          tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
+    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   SPECULATIVE(S, SUB),          tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
      tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
 #define ROW_ODD(S)             \
     {tile<CARRIER, S, NONE>,   \
-     WATCHED(S, PLAIN),        \
-     WATCHED(S, SUB),          \
-     WATCHED_BY_MODES(S, SAT), \
-     WATCHED(S, SPECIAL),      \
-     WATCHED_BY_MODES(S, FTZ), \
+     SPECULATIVE(S, PLAIN),        \
+     SPECULATIVE(S, SUB),          \
+     SPECULATIVE_BY_MODES(S, SAT), \
+     SPECULATIVE(S, SPECIAL),      \
+     SPECULATIVE_BY_MODES(S, FTZ), \
      ANY_MODE(S),              \
      DRAWS(S),                 \
      FAST_PAIR(S)}

@@ -1,4 +1,4 @@
-"""Registers of binary16 from numbers of binary16: the processor's own steps, where it has them (cutlass_kernels/cpu/tiles/binary16.cpp)."""
+"""Registers of binary16 from numbers of binary16: the processor's own steps, where it has them (cutlass_kernels/cpu/tiles/nearest/binary16.cpp)."""
 
 from __future__ import annotations
 

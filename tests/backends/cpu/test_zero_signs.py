@@ -1,6 +1,6 @@
 """The sign of a sum that is zero: -0 where every term is a negative product below the format, else +0.
 
-The kernels of short pairs and of chunks (cutlass_kernels/cpu/tiles/runs.h) leave signs of zeros out and settle them at the end.
+The kernels of short pairs and of chunks (cutlass_kernels/cpu/tiles/short_runs/short_runs.h) leave signs of zeros out and settle them at the end.
 Rows of A are made of products that underflow, with and without one term that decides otherwise.
 """
 

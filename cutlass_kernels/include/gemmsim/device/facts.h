@@ -1,5 +1,5 @@
 // What the formats alone prove about a step of a product, decided when its kernel is compiled. The lemmas are those of the CPU's
-// planner (cpu/product/plan.h, docs/design/cpu.md).
+// planner (cpu/product/kernel_choice.h, docs/design/cpu.md).
 #pragma once
 #include "gemmsim/device/round_cast.h"
 #include "gemmsim/device/storage.h"

@@ -1,0 +1,94 @@
+// Which kernel computes a compensated sum (tiles/compensated/compensated.h), by proof or as a wager.
+#pragma once
+#include "product/kernel_choice.h"
+
+namespace gemmsim {
+
+// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
+// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
+// times the largest of S and the terms. (Not to nearest, u and what is lost below 2^emin are twice as large.)
+inline bool make_speculation(const Cast& add, double product, Speculation* w) {
+    const int loses = add.mode == RNE ? add.p : add.p - 1;
+    const double steps = ldexp(1.0, loses - 3), quantum = ldexp(1.0, add.emin - loses + 1);
+    w->steps = steps < 1 ? 1 : steps > 64 ? 64 : (int64_t)steps;
+    const double g = exp(8 * ldexp(1.0, -loses) * (double)w->steps), end = fmin(add.hi, -add.lo);
+    w->most = end / (16 * g);
+    return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
+}
+
+// Whether what lies past the format's range becomes what infinities do; kernels up and down see to the ends on the other side.
+inline bool same_ends(const Cast& c) {
+    auto same = [](double over, double inf) { return over == inf || (over != over && inf != inf); };
+    return (same(c.over_pos, c.inf_pos) || c.mode == RD) && (same(c.over_neg, c.inf_neg) || c.mode == RU);
+}
+
+// Whether a condition holds of all casts of a compensated sum.
+template <class F> inline bool of_all(const Request& r, F holds) { return holds(r.add) && (r.fused || holds(r.mul)); }
+
+// Whether what casts meet may be clamped to their ranges: where an overflow is infinite, they meet infinities, which are overflows then.
+inline bool may_clamp(const Request& r) {
+    return of_all(r, [](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); }) || of_all(r, same_ends);
+}
+
+// The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; SCALAR: there is none.
+inline int nearest_compensated(const Request& r, int carrier) {
+    // lemma A, and twice a value of the format times what it is split with
+    auto in = [&](int lanes) {
+        const CarrierInfo i = carrier_info(lanes);
+        return of_all(r, [&](const Cast& c) { return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax; });
+    };
+    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return SCALAR;
+    if (carrier == 1) return in(1) ? FTZ : SCALAR;
+    return in(0) ? FTZ : in(1) ? SPECIAL : SCALAR;
+}
+
+// The same in one other mode.
+inline bool clamped_in_mode(const Request& r, int carrier) {
+    const CarrierInfo i = carrier_info(carrier);
+    return may_clamp(r) && of_all(r, [&](const Cast& c) {
+               const bool reaches = c.emax + 1 + i.bits - c.p + 1 <= i.emax, low = !(c.flags & NO_SUBNORMALS) || c.emin + i.bits <= i.emax;
+               return reaches && low && c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
+           });
+}
+
+// Compensated runs: all roundings by one kind. SUB and FAST are wagers (tiles/compensated/compensated.h).
+inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
+    const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
+    const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
+    if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
+        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+    const CarrierInfo i = carrier_info(carrier);
+    const Facts f = block_facts(r, a, b, EMPTY_STATS);
+    const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
+    const bool float64_lanes = carrier == 0 && directed == Isa::TILES && speculative_terms(r), product_exact = in_range && f.width <= i.bits;
+    const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
+    const bool clamped = odd && own && f.finite && clamped_in_mode(r, carrier);
+    const int nearest = odd && !random && f.finite && directed != Isa::NEAREST ? nearest_compensated(r, carrier) : SCALAR;
+    if (odd && directed != Isa::DIRECTED && !float64_lanes && !product_exact && !clamped && nearest == SCALAR)
+        return Choice{carrier, 0, SCALAR, 0};
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    c.exact_products = product_exact && f.width < r.add.p + 10;  // with more bits below the register's few sums are on midpoints
+    if (random) c.fallback = c.kind = RANDOM;
+    else if (float64_lanes && !product_exact) c.fallback = c.kind = LANES;
+    const int mode = own ? r.add.mode : (int)RNE;
+    auto simple = [&](const Cast& q) {
+        return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
+    };
+    if (clamped) c.fallback = c.kind = FAST_CLAMP;
+    else if (nearest != SCALAR) c.fallback = c.kind = nearest;
+    const int bits_below = i.bits - r.add.p + 1;
+    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_speculation(r.add, f.product, &c.speculation)) return c;
+    // above the format's end there is room for what is seen too late
+    const double room = ldexp(1.0, i.emax - bits_below - 8);
+    if (r.add.hi > room) c.speculation.most = fmin(c.speculation.most, room / 64);
+    if (f.product > room / 64) return c;
+    if (!r.fused) {
+        const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
+        if (!simple(r.mul) || !inside) return c;
+    }
+    c.kind = own ? FAST : SUB;
+    return c;
+}
+
+}  // namespace gemmsim

@@ -1,0 +1,385 @@
+// Additions that are watched, where nothing rare happens: few instructions a step, and every vector that something rare may
+// happen in (an end of the format, a tie, a sum that the carrier may not hold) takes the step of event_args.h instead.
+//
+// The carrier's sum x, nearest or cut toward zero, is rounded to r. Where x is not r, neither is the exact sum: r is a
+// number of the carrier, so that the exact sum would have given it. Where x is r, the carrier may have lost something, and
+// the step is taken again; but a product of zero changes nothing.
+#pragma once
+#include <new>
+#include "float_state.h"
+#include "tiles/counting/count_events.h"
+#include "tiles/directed/lane_masks.h"
+
+#if ISA_MODES || ISA_AVX512
+namespace gemmsim::NS {
+
+// RNE; RTZ; RNA, a half added and cut; SR, a draw added and cut; RU and RD, cut after all that is cut is added where that is the way
+enum How { TO_NEAREST, TOWARD_ZERO, HALF_AWAY, BY_DRAW, UPWARD, DOWNWARD };
+
+inline void round_toward(RoundingState::Direction mode) {
+    alignas(RoundingState) char state[sizeof(RoundingState)];
+    new (state) RoundingState(mode);  // which leaves the mode where it is
+}
+// The carrier's mode in which x tells what the exact sum would have.
+constexpr RoundingState::Direction direction_of(How how) {
+    return how == TO_NEAREST ? RoundingState::NEAREST
+           : how == UPWARD   ? RoundingState::UP
+           : how == DOWNWARD ? RoundingState::DOWN
+                             : RoundingState::TO_ZERO;
+}
+
+template <class C> INL typename C::V read_as(const float* p) {
+    if constexpr (sizeof(typename C::T) == 4) return load<typename C::V>(p);
+    else return read(p);
+}
+template <class C> INL typename C::V read_as(const double* p) { return read(p); }
+INL void write_as(float* p, C32::V x) { store(p, x); }
+template <class T> INL void write_as(T* p, C64::V x) { write(p, x); }
+
+// One cast in the carrier's lanes.
+template <class C> struct FastCount {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    V factor;
+    VU mask, half, tie, keep_sign;
+    VI least, most;  // magnitudes as bits: what is between is neither tiny nor near the end
+    int dropped, draw_shift, rbits;
+
+    INL FastCount make(const Cast& c, double least, double most) {
+        typedef typename C::T T;
+        typedef typename C::U U;
+        FastCount k;
+        const auto bits = [](double x) {
+            const T value = (T)x;
+            typename C::I u;
+            memcpy(&u, &value, sizeof u);
+            return splat_i<C>(u);
+        };
+        k.dropped = C::MB + 1 - c.p;
+        k.factor = splat<C>(Const<C>::power(k.dropped) + 1);
+        k.mask = splat_u<C>(~(((U)1 << k.dropped) - 1));
+        k.half = splat_u<C>(c.mode == RNA ? (U)1 << (k.dropped - 1) : 0);
+        k.tie = splat_u<C>(C::SIGN);
+        k.keep_sign = splat_u<C>(c.flags & NEG_ZERO ? C::SIGN : 0);
+        k.least = bits(least) + 1;  // a sum below it may have become it
+        k.most = bits(most < Const<C>::power(C::EMAX - k.dropped - 2) ? most : Const<C>::power(C::EMAX - k.dropped - 2));
+        k.rbits = c.rbits;
+        k.draw_shift = k.dropped - c.rbits;
+        return k;
+    }
+    template <How HOW> INL_MEMBER V round(V x, VU R) const {
+        if constexpr (HOW == TO_NEAREST) {
+            const V g = x * factor;
+            return g + (x - g);
+        }
+        if constexpr (HOW == TOWARD_ZERO) return (V)((VU)x & mask);
+        if constexpr (HOW == HALF_AWAY) return (V)(((VU)x + half) & mask);
+        const VU negative = (VU)((VI)x >> (8 * (int)sizeof(typename C::T) - 1));
+        if constexpr (HOW == UPWARD) return (V)(((VU)x + (~mask & ~negative)) & mask);
+        if constexpr (HOW == DOWNWARD) return (V)(((VU)x + (~mask & negative)) & mask);
+        return (V)(((VU)x + (R << draw_shift)) & mask);
+    }
+    INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
+    INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
+    INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
+    INL_MEMBER Mask ties(C32::V x) const { return same_bits((C32::V)((C32::VU)x << (32 - dropped)), (C32::V)tie); }
+    INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
+};
+
+// Magnitudes from one number's bits to another's.
+struct Range {
+    C32::VI bias, limit;
+    INL Range make(int32_t low, int32_t high) {
+        if (high < low) return Range{(C32::VI){}, splat_i<C32>(-1)};  // which has none
+        return Range{splat_i<C32>((int32_t)(0x80000000u - (uint32_t)low)), splat_i<C32>((int32_t)(0x80000000u + (uint32_t)(high - low)))};
+    }
+    // More than `limit` where x is outside.
+    INL_MEMBER C32::VI place(C32::V x) const { return (C32::VI)(((C32::VU)x & ~C32::SIGN) + (C32::VU)bias); }
+};
+
+// Whether one of several float sums may be anything rare, or may have had a product of zero: it is outside of the range, a number of
+// the format or, to nearest, a tie.
+template <How HOW> struct UsualSums {
+    const Range range;
+    const C32::VU low;  // the bits that go, to nearest but the first of them
+    C32::VU least = {};
+    C32::VI most = {};
+
+    explicit UsualSums(const FastCount<C32>& k)
+        : range(Range::make(k.least[0], k.most[0])), low(splat_u<C32>(((C32::U)1 << (k.dropped - (HOW == TO_NEAREST))) - 1)) {}
+    INL_MEMBER void check(C32::V x, bool first) {
+        const C32::VU bits = (C32::VU)x & low;
+        const C32::VI place = range.place(x);
+        least = first ? bits : umin(least, bits);
+        most = first ? place : imax(most, place);
+    }
+    INL_MEMBER Mask rare() const { return either(same_bits((C32::V)least, (C32::V){}), exceeds(most, range.limit)); }
+    INL_MEMBER bool all() const { return !any(rare()); }
+};
+
+// The cast of steps that are taken as event_args.h has them, made when the first one is.
+struct ExactCount {
+    const Cast& cast;
+    double least;
+    mutable bool made = false;
+    mutable CountedLanes lanes = {};
+    const CountedLanes& get() const {
+        if (!made) lanes = CountedLanes::make(cast, least);
+        made = true;
+        return lanes;
+    }
+};
+
+// Steps of a row's vectors that are taken as event_args.h has them. Counts of the two frequent events are in lanes of the carrier.
+template <class C> struct Lanes {
+    typename C::V s[NV];
+    typename C::VI swamped[NV], exact[NV];
+};
+
+// s = R(s + q), in double lanes; counts of what is rare go to `into`.
+template <class C, bool RANDOM>
+static __attribute__((noinline)) void recount_sum(Lanes<C>& lanes, const double* q, const typename C::U* R, const ExactCount& add,
+                                                const EventTile& into, int64_t element) {
+    constexpr int N = NV * C::L;
+    typename C::T s[N];
+    typename C::I swamped[N], exact[N];
+    memcpy(s, lanes.s, sizeof s);
+    memcpy(swamped, lanes.swamped, sizeof swamped);
+    memcpy(exact, lanes.exact, sizeof exact);
+    for (int j = 0; j < N; j += C64::L) {
+        C64::VU draw = {};
+        if (RANDOM)
+            for (int l = 0; l < C64::L; ++l) draw[l] = R[j + l];
+        Seen seen = {};
+        write(s + j, add.get().sum<RANDOM>(read(s + j), read(q + j), draw, seen));
+        for (int l = 0; l < C64::L; ++l) {
+            swamped[j + l] += (typename C::I)seen.of[SWAMPED][l];
+            exact[j + l] += (typename C::I)(1 - seen.of[INEXACT][l]);
+            *into.of(UNDERFLOWN, element + j + l) += seen.of[UNDERFLOWN][l];
+            *into.of(OVERFLOWN, element + j + l) += seen.of[OVERFLOWN][l];
+        }
+    }
+    memcpy(lanes.s, s, sizeof s);
+    memcpy(lanes.swamped, swamped, sizeof swamped);
+    memcpy(lanes.exact, exact, sizeof exact);
+}
+
+INL C64::VI counts_at(const C64::VI* x, int) { return *x; }
+INL C64::VI counts_at(const C32::VI* x, int at) { return widened_integers(load<HalfInts>((const int32_t*)x + at)); }
+
+template <class C, class T> INL void load_lanes(Lanes<C>& lanes, const T* c) {
+    for (int j = 0; j < NV; ++j) {
+        lanes.s[j] = read_as<C>(c + j * C::L);
+        lanes.swamped[j] = lanes.exact[j] = (typename C::VI){};
+    }
+}
+
+// The register, and `made` additions' counts.
+template <class C, class T> INL void store_lanes(const Lanes<C>& lanes, T* c, const EventTile& into, int64_t element, int64_t made) {
+    for (int j = 0; j < NV; ++j) {
+        write_as(c + j * C::L, lanes.s[j]);
+        for (int l = 0; l < C::L; l += C64::L) {
+            int64_t *const swamped = into.of(SWAMPED, element + j * C::L + l), *const inexact = into.of(INEXACT, element + j * C::L + l);
+            store(swamped, load<C64::VI>(swamped) + counts_at(&lanes.swamped[j], l));
+            store(inexact, load<C64::VI>(inexact) + (splat_i<C64>(made) - counts_at(&lanes.exact[j], l)));
+        }
+    }
+}
+
+template <class C, class T, How HOW, bool RANDOM>
+static __attribute__((noinline)) void recount(Lanes<C>& lanes, T a, const T* b, const typename C::VU* R, const ExactCount& add,
+                                            const EventTile& into, int64_t element) {
+    constexpr RoundingState::Direction mode = direction_of(HOW);
+    if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
+    double q[NV * C::L];
+    typename C::U draws[NV * C::L];
+    for (int l = 0; l < NV * C::L; ++l) q[l] = (double)a * (double)b[l];
+    memcpy(draws, R, sizeof draws);
+    recount_sum<C, RANDOM>(lanes, q, draws, add, into, element);
+    if (mode != RoundingState::NEAREST) round_toward(mode);
+}
+
+// One term of ROWS rows, if nothing in it may be rare: inexact sums, of which those that the register keeps are counted.
+template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b, const FastCount<C32>& k, C32::V (&sum)[ROWS][NV],
+                                                 C32::VI (&swamped)[ROWS][NV]) {
+    typedef C32::V V;
+    V x[ROWS][NV];
+    UsualSums<HOW> usual(k);
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+        const V av = splat<C32>(a[i]);
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            x[i][j] = vfma(av, load<V>(b + j * C32::L), sum[i][j]);
+            usual.check(x[i][j], i + j == 0);
+        }
+    }
+    if (__builtin_expect(!usual.all(), 0)) return false;
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            const V r = k.template round<HOW>(x[i][j], C32::VU{});
+            swamped[i][j] = counted(swamped[i][j], same_bits(r, sum[i][j]));
+            sum[i][j] = r;
+        }
+    return true;
+}
+
+// All terms of ROWS rows and NV vectors of columns from `at` on, in the mode that HOW needs. KNOWN: the planner knows that a
+// sum which the carrier does not hold leaves the larger addend (lemma A), so that x = r tells what happened.
+template <class C, class T, How HOW, bool KNOWN, int ROWS>
+static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int row, int at, const FastCount<C>& k, const ExactCount& add,
+                                                 const EventTile& into) {
+    typedef typename C::V V;
+    typedef typename C::VI VI;
+    typedef typename C::VU VU;
+    const T *a = (const T*)t.a + row, *b = (const T*)t.b + at;
+    T* const c = (T*)t.c + row * nr + at;
+    const V zero = {};
+    const int bits = HOW == BY_DRAW ? k.rbits : 0, per = bits > 16 ? 4 : 8;
+    Draws<C, HOW == BY_DRAW ? ROWS : 1> draws;
+    Tile place = t;
+    place.col0 = t.col0 + (uint32_t)at;
+    V sum[ROWS][NV];
+    VI swamped[ROWS][NV], exact[ROWS][NV];
+    constexpr bool IN_FLOATS = sizeof(typename C::T) == 4 && !KNOWN && HOW != BY_DRAW;
+    int trust = IN_FLOATS ? 32 : -1;  // that a step is usual, as long as most are
+    bool negative_zeros[ROWS] = {};  // in a row's sums, which the step of event_args.h leaves; the short one to nearest loses their sign
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            sum[i][j] = read_as<C>(c + i * nr + j * C::L);
+            swamped[i][j] = exact[i][j] = (VI){};
+            negative_zeros[i] |= !none_set((VI)((VU)sum[i][j] == splat_u<C>(C::SIGN)));
+        }
+    for (int64_t n = 0; n < t.k; ++n) {
+        if constexpr (IN_FLOATS)
+            if (trust >= 0) {
+                if (usual_step<HOW, ROWS>(a + n * MR, b + n * nr, k, sum, swamped)) {
+                    trust += trust < 64;
+                    continue;
+                }
+                trust -= 4;
+            }
+        const int64_t index = HOW == BY_DRAW ? t.index(n) : 0;
+        if (HOW == BY_DRAW && (n == 0 || t.kmap || index % per == 0)) draws.make(place, row, (uint32_t)(index / per), SITE_ADD);
+        V bv[NV];
+        VI b_zero[NV];
+        for (int j = 0; j < NV; ++j) {
+            bv[j] = read_as<C>(b + n * nr + j * C::L);
+            b_zero[j] = (VI)(bv[j] == zero);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i) {
+            const V av = splat<C>((typename C::T)a[n * MR + i]);
+            const VI a_zero = (VI)(av == zero);
+            V r[NV];
+            VU R[NV] = {};
+            VI same[NV], equal[NV], rare = {};
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                const V s = sum[i][j], x = vfma(av, bv[j], s);
+                if (HOW == BY_DRAW) R[j] = draws.get(i, j, (int)(index % per), bits);
+                r[j] = k.template round<HOW>(x, R[j]);
+                const VI nothing = a_zero | b_zero[j];
+                const VI tiny = k.small(x);
+                VI odd = tiny;
+                if (HOW == UPWARD || HOW == DOWNWARD) rare |= tiny;  // zeros have signs of their own
+                equal[j] = (VI)(x == r[j]);
+                same[j] = (VI)(r[j] == s) & ~nothing;
+                if (KNOWN) {
+                    odd |= (VI)(x == av * bv[j]) & ~(VI)(s == zero);
+                    equal[j] &= ~same[j];
+                } else {
+                    odd |= equal[j];
+                    if (HOW == TO_NEAREST) odd |= k.is_tie(x);
+                }
+                rare |= k.large(x) | (odd & ~nothing);
+            }
+            if (__builtin_expect(!none_set(rare) || (HOW == TO_NEAREST && negative_zeros[i]), 0)) {
+                Lanes<C> lanes;
+                VI negative = {};
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) {
+                    lanes.s[j] = sum[i][j];
+                    lanes.swamped[j] = swamped[i][j];
+                    lanes.exact[j] = exact[i][j];
+                }
+                recount<C, T, HOW, HOW == BY_DRAW>(lanes, a[n * MR + i], b + n * nr, R, add, into, (row + i) * (int64_t)nr + at);
+#pragma GCC unroll 2
+                for (int j = 0; j < NV; ++j) {
+                    sum[i][j] = lanes.s[j];
+                    swamped[i][j] = lanes.swamped[j];
+                    exact[i][j] = lanes.exact[j];
+                    negative |= (VI)((VU)sum[i][j] == splat_u<C>(C::SIGN));
+                }
+                negative_zeros[i] = !none_set(negative);
+                continue;
+            }
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) {
+                sum[i][j] = r[j];
+                swamped[i][j] -= same[j];
+                exact[i][j] -= equal[j];
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; ++i) {
+        Lanes<C> lanes;
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) {
+            lanes.s[j] = sum[i][j];
+            lanes.swamped[j] = swamped[i][j];
+            lanes.exact[j] = exact[i][j];
+        }
+        store_lanes<C>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
+    }
+}
+
+template <class C, class T, How HOW, bool KNOWN>
+static void count_fast_tile(const Tile& t, int nr, const ExactCount& add, const EventTile& into) {
+    const FastCount<C> k = FastCount<C>::make(*t.add, into.least, t.add->hi < -t.add->lo ? t.add->hi : -t.add->lo);
+    constexpr RoundingState::Direction mode = direction_of(HOW);
+    if (mode != RoundingState::NEAREST) round_toward(mode);
+    for (int at = 0; at < t.cols; at += NV * C::L) {
+        int row = 0;
+        for (; row + 2 <= t.rows; row += 2) count_fast_rows<C, T, HOW, KNOWN, 2>(t, nr, row, at, k, add, into);
+        if (row < t.rows) count_fast_rows<C, T, HOW, KNOWN, 1>(t, nr, row, at, k, add, into);
+    }
+    if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
+}
+
+// s = R(s + x) of one row's vectors of float numbers of casts that lemma A takes.
+static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into, int64_t element) {
+    typedef C32::V V;
+    typedef C32::VI VI;
+    const V zero = {};
+    Lanes<C32> lanes;
+    load_lanes<C32>(lanes, s);
+    V r[NV];
+    VI rare = {};
+    for (int j = 0; j < NV; ++j) {
+        const V u = lanes.s[j], v = load<V>(x + j * C32::L), sum = u + v;
+        r[j] = k.with_sign_of(k.round<TO_NEAREST>(sum, (C32::VU){}), sum);
+        const VI nothing = (VI)(v == zero), same = (VI)(r[j] == u) & ~nothing, lost = (VI)(r[j] == v) & ~(VI)(u == zero);
+        lanes.swamped[j] -= same;
+        lanes.exact[j] -= (VI)(sum == r[j]) & ~same & ~lost;
+        rare |= k.large(sum) | (k.small(sum) & ~nothing);
+    }
+    if (__builtin_expect(!none_set(rare), 0)) {
+        double q[NV * C32::L];
+        for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)x[l];
+        load_lanes<C32>(lanes, s);
+        recount_sum<C32, false>(lanes, q, nullptr, add, into, element);
+    } else {
+        for (int j = 0; j < NV; ++j) lanes.s[j] = r[j];
+    }
+    store_lanes<C32>(lanes, s, into, element, 1);
+}
+
+}  // namespace gemmsim::NS
+#endif

@@ -1,0 +1,54 @@
+// Steps of two blocks (FP8 by mma.sync on chips without a unit for it): two in four of the products and then the others, each half a fused
+// step, the first from +0; the register is added last, to nearest even.
+#pragma once
+#include "tiles/matrix_unit/matrix_unit_floats.h"
+
+namespace gemmsim::NS {
+
+// The register becomes `sum` and itself added, to nearest even in its format: binary32, or binary16, of which float holds more than twice
+// the bits, so that a sum may be rounded to it first.
+INL void add_register(const float* sum, int n, const FusedOut& out, float* c) {
+    typedef C32::V V;
+    for (int i = 0; i < n; i += C32::L) {
+        const V plain = load<V>(c + i) + load<V>(sum + i) + (V){},
+                both = (C32::VI)(plain == plain) ? plain : (V)splat_u<C32>(C32::NAN_BITS);
+        const V v = out.keep >= 0 ? both : round_to<C32, SPECIAL>(both, out.in_lanes, C32::VU{}) + (V){};
+        store(c + i, exponent_field(both) == 255 ? both : v);
+    }
+}
+
+// One block for all rows. int32 holds sums of sixteen products of 8-bit floats, below 3.6 * 2^kept, and a register below 2 * 2^kept.
+template <FusedEnd END> static __attribute__((noinline)) void one_block(FloatStep& x, int rows, float* sum) {
+#if ISA_MODES
+    const RoundingState mode(END == TOWARD_ZERO ? RoundingState::TO_ZERO : RoundingState::NEAREST);
+#endif
+    largest_exponents<true>(x.e, rows, x.first, 1, x.count, x.least, x.top);
+    int row = 0;
+    for (; row + FewRows::value <= rows; row += FewRows::value) fused_rows<END, true, FewRows::value, true>(x, row, sum + row * NR32);
+    for (; row < rows; ++row) fused_rows<END, true, 1, true>(x, row, sum + row * NR32);
+}
+
+template <FusedEnd END> static void two_block_steps_to(const Tile& t, const HardwareModel& m, const FusedOut& out) {
+    FloatStep x(m, out, register_emin(m, *t.add), m.least + BIASES);
+    alignas(64) float sum[MR * NR32];
+    for (int64_t k = 0; k < t.k; k += m.products) {
+        x.count = (int)(t.k - k < m.products ? t.k - k : m.products);
+        x.a = (const float*)t.a + k * MR;
+        x.b = (const float*)t.b + k * NR32;
+        x.e.check(t, m, k, x.count);
+        memset(sum, 0, sizeof sum);
+        for (int part = 0; part < 2; ++part) {
+            x.first = in_block(part, 0);
+            one_block<END>(x, t.rows, sum);
+        }
+        add_register(sum, t.rows * NR32, out, (float*)t.c);
+    }
+}
+
+static void two_block_steps(const Tile& t, const HardwareModel& m) {
+    const FusedOut out = fused_out(m, *t.add);
+    if (out.keep >= 0) two_block_steps_to<TOWARD_ZERO>(t, m, out);
+    else two_block_steps_to<SHORT>(t, m, out);
+}
+
+}  // namespace gemmsim::NS

@@ -1,0 +1,81 @@
+// Rows of a tile of sunk registers (rescaled.h) whose sums are cut.
+#pragma once
+#include "tiles/directed/directed.h"
+#include "tiles/nearest/midpoint_filter.h"
+
+#if ISA_AVX2 || ISA_AVX512
+namespace gemmsim::NS {
+
+// Whether sums cut toward zero, half of the last place added, had a midpoint among them: nothing below that place is left then.
+struct Midpoints {
+    typedef C32::VU VU;
+#if ISA_AVX512
+    __mmask16 uneven = 0xFFFF;
+    INL_MEMBER void check(VU u, VU goes) { uneven = _mm512_mask_test_epi32_mask(uneven, (__m512i)u, (__m512i)goes); }
+    INL_MEMBER bool any() const { return !_kortestc_mask16_u8(uneven, uneven); }
+#else
+    VU even = {};
+    INL_MEMBER void check(VU u, VU goes) { even |= (VU)((u & goes) == 0); }
+    INL_MEMBER bool any() const { return !none_set((C32::VI)even); }
+#endif
+};
+
+// Sums of ROWS rows, in the processor's mode toward zero: cut as they are (RTZ), or half of the last place added before (RNA), which is
+// nearest even, too (RNE), but of sums on a midpoint. In its mode up or down (RU, RD) all that goes is added before where that is away
+// from zero.
+template <int MODE, int ROWS> struct RescaledRows {
+    typedef C32::V V;
+    typedef C32::VU VU;
+    const Tile& t;
+    const int row, dropped;
+    const VU keep, half, goes;
+    const float *a, *b;
+    V s[ROWS][NV];
+
+    INL_MEMBER RescaledRows(const Tile& tile, int first)
+        : t(tile), row(first), dropped(C32::MB + 1 - t.add->p), keep(in_register(splat_u<C32>(~0u << dropped))),
+          half(in_register(splat_u<C32>(1u << (dropped - 1)))), goes(in_register((VU)~keep)), a((const float*)t.a + row),
+          b((const float*)t.b) {}
+    INL_MEMBER float* at(int i, int j) const { return (float*)t.c + ((row + i) * NV + j) * C32::L; }
+    template <class F> static INL_MEMBER void each(F f) {
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < NV; ++j) f(i, j);
+    }
+    INL_MEMBER void get() {
+        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(load<V>(at(i, j))); });
+    }
+    INL_MEMBER void put() const {
+        each([&](int i, int j)
+                 __attribute__((always_inline)) { store(at(i, j), MODE == RD ? without_minus_zero<C32>(s[i][j]) : s[i][j]); });
+    }
+    INL_MEMBER V sum(int i, int j) const { return vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), s[i][j]); }
+    INL_MEMBER void next() { a += MR, b += NV * C32::L; }
+
+    INL_MEMBER void term() {
+        each([&](int i, int j) __attribute__((always_inline)) {
+            VU u = (VU)sum(i, j);
+            if (MODE == RU || MODE == RD) u = before_truncation<C32, MODE>(u, goes);
+            else if (MODE != RTZ) u += half;
+            s[i][j] = (V)(u & keep);
+        });
+        next();
+    }
+    // term(), without next(). Whether a sum cut toward zero is on a midpoint: it is not rounded then.
+    INL_MEMBER bool checked_term() {
+        Midpoints seen;
+        each([&](int i, int j) __attribute__((always_inline)) {
+            const VU u = (VU)sum(i, j) + half;
+            seen.check(u, goes);
+            s[i][j] = (V)(u & keep);
+        });
+        return seen.any();
+    }
+    INL_MEMBER void terms(int64_t n) {
+        for (const float* const end = a + n * MR; a != end;) term();
+    }
+};
+
+}  // namespace gemmsim::NS
+#endif

@@ -1,0 +1,281 @@
+// Four rows of a plain nearest-even register of float lanes whose sums are cut by their bits.
+//
+// Sums on a midpoint are done again in any case (speculative.h), so that the others need no care for ties: half of the last place is
+// added to the bits, and what is below it is cut off. Two short instructions, and a midpoint is what has nothing below it after
+// the first. Steps that need no look for midpoints are rounded by the carrier's own operations. As values are looked at after
+// their rounding, one just below 2^emin may have become that: it does on the wider grid there, too.
+#pragma once
+#include "tiles/stochastic/float64_lanes.h"
+#include "tiles/nearest/speculative.h"
+
+#if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
+namespace gemmsim::NS {
+
+// How sums below 2^emin are told: there are none; by the highest bit of a lifted exponent; by magnitudes. IN_16_BITS: there are none,
+// and a midpoint has nothing in the lower half of its bits.
+enum Smallness : int { NOT_SMALL = 0, RESCALED = 1, SMALL_MAGNITUDES = 2, IN_16_BITS = 3 };
+
+// The highest bit of a float's exponent.
+constexpr uint32_t HIGH_EXPONENT = 1u << 30;
+
+// What is added to bits, which of them stay, which go, and which AVX2 looks at: of lifted sums the exponent's highest, too.
+struct Places {
+    typedef C32::VU VU;
+    VU half, keep, low, checked_bits;
+    explicit Places(int p, int smallness = NOT_SMALL)
+        : half(in_register(splat_u<C32>(1u << (C32::MB - p)))), keep(in_register(splat_u<C32>(~0u << (C32::MB + 1 - p)))),
+          low(in_register(~keep)), checked_bits(in_register(~keep | splat_u<C32>(smallness == RESCALED ? HIGH_EXPONENT : 0))) {}
+};
+
+// What sums have been like since this was made.
+#if ISA_DIRECTED
+template <bool TIES, int SMALLNESS> struct SeenTruncated {
+    typedef C32::VI VI;
+    static constexpr int CHAINS = 4;  // an instruction that adds to a mask waits for the one before it
+    __mmask16 uneven[CHAINS] = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
+    VI normal = VI{} - 1, held = {};
+    C32::V least = splat<C32>(Const<C32>::power(C32::EMAX));
+
+    INL_MEMBER void note_ties(C32::VU t, const Places& w, int n) {
+        __mmask16& mask = uneven[n % CHAINS];
+        if (TIES) mask = _mm512_mask_test_epi32_mask(mask, (__m512i)t, (__m512i)w.low);
+    }
+    INL_MEMBER void check(C32::V r, int n) {
+        if (SMALLNESS == SMALL_MAGNITUDES) least = least_magnitude(least, r);
+        if (SMALLNESS != RESCALED) return;
+        if (n % 2) normal = in_register((VI)_mm512_ternarylogic_epi32((__m512i)normal, (__m512i)held, (__m512i)r, 0x80));
+        else held = (VI)r;
+    }
+    INL_MEMBER bool found(const CheckConstants<C32>& w) const {
+        __mmask16 good = 0xFFFF;
+        if (SMALLNESS == RESCALED) good = _mm512_test_epi32_mask((__m512i)normal, _mm512_set1_epi32(HIGH_EXPONENT));
+        if (SMALLNESS == SMALL_MAGNITUDES) good = _mm512_cmpge_epi32_mask((__m512i)least, (__m512i)w.normal);
+        if (TIES) good = _kand_mask16(good, _kand_mask16(_kand_mask16(uneven[0], uneven[1]), _kand_mask16(uneven[2], uneven[3])));
+        return !_kortestc_mask16_u8(good, good);
+    }
+};
+#else
+template <bool TIES, int SMALLNESS> struct SeenTruncated {
+    typedef C32::VI VI;
+    VI least = splat_i<C32>(SMALLNESS == IN_16_BITS ? -1 : INT32_MAX);
+
+    // The bits that are looked at are a number: of a midpoint that of its exponent's bit alone or zero, of a small sum less than that
+    // bit, of others more. So the least of these numbers tells of both.
+    INL_MEMBER void note_ties(C32::VU t, const Places& w, int) {  // a chain that the compiler does not make a tree of
+        if (SMALLNESS == IN_16_BITS) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
+        else least = in_register(imin(least, (VI)(t & w.checked_bits)));
+    }
+    INL_MEMBER void check(C32::V, int) {}
+    INL_MEMBER bool found(const CheckConstants<C32>&) const {
+        if (SMALLNESS != IN_16_BITS) return !none_set(least <= (VI)splat_u<C32>(SMALLNESS == RESCALED ? HIGH_EXPONENT : 0));
+        const __m256i none = _mm256_cmpeq_epi16((__m256i)least, _mm256_setzero_si256());
+        return !none_set((VI)_mm256_slli_epi32(none, 16));  // whatever the upper halves are
+    }
+};
+#endif
+
+constexpr int TRUNCATED_ROWS = 4;  // looked at together
+
+// One vector's step, carefully.
+template <int STEP, int KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C32::V s, const Places& w, const CheckConstants<C32>& checks,
+                                                   const Const<C32>& add, const Const<C64>& wide) {
+    typedef C32::VU VU;
+    if (STEP == FMA_ODD) {
+        const C32::V x = vfma(a, b, s);
+        const VU t = (VU)x + w.half;
+        C32::VI inexact = (C32::VI)((VU)(t & w.low) == VU{});
+        if (KIND != PLAIN) inexact |= checks.below_normal(x);
+        if (__builtin_expect(none_set(inexact), 1)) return (C32::V)(t & w.keep);
+#if ISA_MODES
+        C32::VI wrong = {};
+        const C32::V r = Speculative<C32, STEP, KIND, ALL, TRUNCATED_ROWS, false>::template recompute<true>(x, checks, add, wrong);
+        if (none_set(wrong)) return r;
+        return in_two_halves(a, b, s, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+            return round_to<C64, KIND>(fma_odd<C64>(p, q, r), wide, C64::VU{});
+        });
+#endif
+    }
+    (void)wide;
+    return step<C32, STEP, KIND>(a, b, s, add, add, VU{}, VU{});
+}
+
+// What does not change within a tile.
+struct TruncatedTile {
+    const Tile& t;
+    const Const<C32> add;
+    const Const<C64> wide;
+    const CheckConstants<C32> checks;
+    explicit TruncatedTile(const Tile& tile)
+        : t(tile), add(Const<C32>::make(*tile.add)), wide(Const<C64>::make(*tile.add)), checks(add, *tile.add) {}
+};
+
+// This way is left where one look in so many terms or the first two find something. AVX2 goes on a term at a time then, and only if
+// that finds too much, another way.
+template <int TERMS> constexpr int RARE = TERMS == 1 ? 4 : ISA_DIRECTED ? 8 : 56;
+
+// Terms [k, k + n) from the registers as they are in the tile's c.
+template <int STEP, int KIND> static __attribute__((noinline)) void recompute_segment(const TruncatedTile& x, int row, int64_t k, int n) {
+    const Places places(x.t.add->p);
+    const float *a = (const float*)x.t.a + k * MR + row, *b = (const float*)x.t.b + k * NV * C32::L;
+    for (int u = 0; u < n; ++u)
+        for (int i = 0; i < TRUNCATED_ROWS; ++i)
+            for (int j = 0; j < NV; ++j) {
+                float* const c = (float*)x.t.c + ((row + i) * NV + j) * C32::L;
+                const C32::V bv = load<C32::V>(b + (u * NV + j) * C32::L);
+                store(c, recompute_exactly<STEP, KIND>(splat<C32>(a[u * MR + i]), bv, load<C32::V>(c), places, x.checks, x.add, x.wide));
+            }
+}
+
+template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
+    typedef C32::V V;
+    typedef C32::VU VU;
+    static constexpr bool TIES = STEP == FMA_ODD;
+    static constexpr int L = C32::L;
+
+    const TruncatedTile& x;
+    const Places places;
+    const float* __restrict const a;
+    const float* __restrict const b;
+    float* __restrict const c;
+    const int row;
+    V s[TRUNCATED_ROWS][NV];
+    const int64_t to;
+    int64_t from, end, found = 0;
+
+    INL_MEMBER TruncatedRows(const TruncatedTile& tile, int first, int64_t from_, int64_t last)
+        : x(tile), places(tile.t.add->p, SMALLNESS), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
+          c((float*)tile.t.c + first * NV * L), row(first), to(last), from(from_), end(last) {}
+
+    INL_MEMBER void get() {
+#pragma GCC unroll 4
+        for (int i = 0; i < TRUNCATED_ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * L);
+    }
+    INL_MEMBER void put(const V (&from_s)[TRUNCATED_ROWS][NV]) const {
+#pragma GCC unroll 4
+        for (int i = 0; i < TRUNCATED_ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * L, from_s[i][j]);
+    }
+    // Terms [k, k + STEPS): registers stay in registers; as they were they are in others or, where there are none, in memory.
+    template <int STEPS> INL_MEMBER void steps(int64_t k) {
+        const float *const ak = a + k * MR, *const bk = b + k * NV * L;
+        SeenTruncated<TIES, SMALLNESS> seen;
+        V before[TRUNCATED_ROWS][NV];
+        if (ISA_DIRECTED) memcpy(before, s, sizeof s);
+        else {
+            put(s);
+            __asm__ volatile("" ::: "memory");
+        }
+#pragma GCC unroll 2
+        for (int u = 0; u < STEPS; ++u) {
+#pragma GCC unroll 4
+            for (int i = 0; i < TRUNCATED_ROWS; ++i) {
+                const V av = splat<C32>(ak[u * MR + i]);
+#pragma GCC unroll 4
+                for (int j = 0; j < NV; ++j) {
+                    const V sum = vfma(av, load<V>(bk + (u * NV + j) * L), s[i][j]);
+                    if (TIES) {
+                        const VU t = (VU)sum + places.half;
+                        seen.note_ties(t, places, i * NV + j);
+                        s[i][j] = (V)(t & places.keep);
+                        seen.check(s[i][j], i * NV + j);
+                    } else {
+                        seen.check(sum, i * NV + j);
+                        s[i][j] = x.checks.round(sum);
+                    }
+                }
+            }
+            if (!ISA_DIRECTED) __asm__ volatile("" ::: "memory");  // panels are read where they are used
+        }
+        if (__builtin_expect(seen.found(x.checks), 0)) {
+            if (ISA_DIRECTED && STEPS == 1) {
+#pragma GCC unroll 4
+                for (int i = 0; i < TRUNCATED_ROWS; ++i)
+#pragma GCC unroll 4
+                    for (int j = 0; j < NV; ++j)
+                        s[i][j] = step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add,
+                                                        VU{}, VU{});
+            } else {
+                if (ISA_DIRECTED) put(before);
+                recompute_segment<STEP, KIND>(x, row, k, STEPS);
+                get();
+            }
+            if (++found * RARE<STEPS> > k - from + RARE<STEPS>) end = k + STEPS;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < TRUNCATED_ROWS; ++i)  // both ways meet in registers
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) s[i][j] = in_register(s[i][j]);
+    }
+    INL_MEMBER int64_t run() {
+        get();
+        int64_t k = from;
+        // AVX2 has no registers for the sums as they were and stores them with each look
+        constexpr int TOGETHER = TIES && ISA_DIRECTED ? 1 : 2;
+        for (; k + TOGETHER <= end; k += TOGETHER) steps<TOGETHER>(k);
+        if (!ISA_DIRECTED) {
+            found = 0;
+            from = k;
+            end = to;
+        }
+        for (; k < end; ++k) steps<1>(k);
+        put(s);
+        return k;
+    }
+};
+
+// Terms [from, to) of four rows; where it ends: at `to`, or before, where what is looked for is no exception (speculative.h).
+template <int STEP, int KIND, int SMALLNESS>
+static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
+    TruncatedRows<STEP, KIND, SMALLNESS> rows(x, row, from, to);
+    return rows.run();
+}
+
+// Terms [from, to) of four rows or, where they lie beside others, of those eight: what is no exception in the first four is none in
+// the others, most likely, and the other way of doing it is faster for eight.
+template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
+    int64_t k = from;
+    for (int64_t before = FIRST_SEGMENT; k < to; before *= 2) {
+        const int64_t at = rows_truncated<STEP, KIND, SMALLNESS>(x, row, k, to);
+        if constexpr (ROWS > TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, ROWS - TRUNCATED_ROWS>(x, row + TRUNCATED_ROWS, k, at);
+        const int64_t n = to - at < before ? to - at : before;
+        if (n) exact_segment<C32, STEP, KIND, ROWS>(x.t, row, at, n, x.add, x.add);
+        k = at + n;
+    }
+}
+
+template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Tile& t) {
+    const TruncatedTile x(t);
+    if (t.rows == 2 * TRUNCATED_ROWS) return walk_truncated<STEP, KIND, SMALLNESS, 2 * TRUNCATED_ROWS>(x, 0, 0, t.k);
+    int row = 0;
+    for (; row + TRUNCATED_ROWS <= t.rows; row += TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, TRUNCATED_ROWS>(x, row, 0, t.k);
+    for (; row < t.rows; row += 2) {
+        int64_t before = FIRST_SEGMENT;
+        if (row + 2 <= t.rows) speculate<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
+        else speculate<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add, before);
+    }
+}
+
+constexpr int HALF_OF_BITS = 16;
+
+// Kinds PLAIN (of steps to odd) to FTZ.
+template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
+    if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
+        const int dropped = C::MB + 1 - t.add->p;
+        // sums of exact products are often on midpoints, and AVX2 is sooner done again with two rows
+        const bool often = !ISA_DIRECTED && dropped < HALF_OF_BITS && t.exact_products;
+        if (dropped >= LEAST_DROPPED && t.rows >= TRUNCATED_ROWS && !often) {
+            if constexpr (KIND == PLAIN) {
+                if (!ISA_DIRECTED && dropped >= HALF_OF_BITS) return tile_truncated<STEP, KIND, IN_16_BITS>(t);
+                return tile_truncated<STEP, KIND, NOT_SMALL>(t);
+            } else if (t.scaled_by) return tile_truncated<STEP, KIND, RESCALED>(RescaledTile(t));
+            else if constexpr (ISA_DIRECTED) return tile_truncated<STEP, KIND, SMALL_MAGNITUDES>(t);
+        }
+    }
+    tile_speculative<C, STEP, KIND>(t);
+}
+
+}  // namespace gemmsim::NS
+#endif

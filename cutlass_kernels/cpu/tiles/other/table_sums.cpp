@@ -1,0 +1,75 @@
+// The registers of table_sums.h for one ISA.
+#include "tiles/other/table_sums.h"
+#include "tiles/stochastic/random_bits.h"
+#include "tiles/rounders.h"
+
+namespace gemmsim {
+namespace NS {
+
+// Registers in flight: the latency of one rounding is hidden behind the others.
+#if ISA_AVX512 || ISA_NEON
+enum { ROWS_AT_ONCE = 8 };
+#else
+enum { ROWS_AT_ONCE = 4 };
+#endif
+
+template <class C, int KIND, bool ODD, int ROWS> static void add_rows(const Tile& t, int row, const Const<C>& add) {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    typedef typename C::T T;
+    const T* const terms = (const T*)t.b + row * NV * C::L;
+    T* const c = (T*)t.c + row * NV * C::L;
+    const int bits = KIND == RANDOM ? add.rbits : 0, per = bits > 16 ? 4 : 8;
+    Draws<C, KIND == RANDOM ? ROWS : 1> draws;
+    V s[ROWS][NV];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+    for (int64_t k = 0; k < t.k; ++k) {
+        const int64_t at = KIND == RANDOM ? t.index(k) : 0;  // draws belong to the absolute index
+        if (bits && (k == 0 || t.kmap || at % per == 0)) draws.make(t, row, (uint32_t)(at / per), SITE_ADD);
+        const T* const x = terms + k * MR * NV * C::L;
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+            for (int j = 0; j < NV; ++j) {
+                const V v = load<V>(x + (i * NV + j) * C::L), sum = ODD ? add_odd<C>(s[i][j], v) : s[i][j] + v;
+                s[i][j] = round_to<C, KIND>(sum, add, bits ? draws.get(i, j, (int)(at % per), bits) : (VU){});
+            }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+}
+
+template <class C, int KIND, bool ODD> static void add_all(const Tile& t) {
+    constexpr int ROWS = KIND == RANDOM || KIND == GENERAL ? 4 : ROWS_AT_ONCE;
+    const Const<C> add = Const<C>::make(*t.add);
+    for (int row = 0; row < t.rows; row += ROWS) add_rows<C, KIND, ODD, ROWS>(t, row, add);
+}
+
+template <class C, bool ODD> static void add_kind(const Tile& t, int kind) {
+    if (kind == NONE) return add_all<C, NONE, ODD>(t);
+    if (kind == PLAIN) return add_all<C, PLAIN, ODD>(t);
+    if (kind == SUB) return add_all<C, SUB, ODD>(t);
+    if (kind == SAT) return add_all<C, SAT, ODD>(t);
+    if (kind == SPECIAL) return add_all<C, SPECIAL, ODD>(t);
+    if (kind == FTZ) return add_all<C, FTZ, ODD>(t);
+    if (t.add->mode == SR) return add_all<C, RANDOM, ODD>(t);
+    add_all<C, GENERAL, ODD>(t);  // FAST and FAST_CLAMP are kinds of products' kernels, for modes that this one has too
+}
+
+template <class C> static void add_carrier(const Tile& t, int kind, bool odd) {
+    odd ? add_kind<C, true>(t, kind) : add_kind<C, false>(t, kind);
+}
+
+}  // namespace NS
+
+void ADD_TERMS(int carrier, const Tile& t, int kind, bool odd) {
+    if (carrier == 0) NS::add_carrier<NS::C32>(t, kind, odd);
+    else NS::add_carrier<NS::C64>(t, kind, odd);
+}
+
+}  // namespace gemmsim

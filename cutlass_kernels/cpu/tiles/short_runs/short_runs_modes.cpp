@@ -1,0 +1,30 @@
+// Runs and the sums of their totals that are rounded toward zero, up or down, for both carriers of one ISA.
+#include "vec.h"
+#define ISA_BLOCK(kind) 2
+#include "tiles/short_runs/short_runs.h"
+
+#if ISA_DIRECTED || ISA_MODES
+namespace gemmsim::NS {
+
+template <class C, int MODE> static bool runs_to(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+#if ISA_MODES
+    const RoundingState state(mode_of(MODE));
+#endif
+    return runs_tile<C, FMA_ODD, FAST, MODE>(t, lengths, plan);
+}
+
+template <class C> static bool runs_by(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    switch (t.add->mode) {
+        case RTZ: return runs_to<C, RTZ>(t, lengths, plan);
+        case RU: return runs_to<C, RU>(t, lengths, plan);
+        default: return runs_to<C, RD>(t, lengths, plan);
+    }
+}
+
+// Kind FAST, fused steps of any operands; the cast's mode is one of these.
+bool runs_in_mode(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+    return carrier == 0 ? runs_by<C32>(t, lengths, plan) : runs_by<C64>(t, lengths, plan);
+}
+
+}  // namespace gemmsim::NS
+#endif
