@@ -54,7 +54,7 @@ DRAWN_STEP, CARRIED_STEP, MOST_DRAWN = 5, 6, 23
 #: Random bits of one call (Philox), which serves eight steps (four of more than 16 bits): fifteen halves of rounds,
 #: three instructions each, for both halves of a vector, and the words of a call put together.
 CALL, LONG_DRAWS = 2 * 15 * 3 + 4, 16
-#: Kinds of rounding for which runs and the sums of their totals are one kernel (short_runs.h); the share of zeros' signs.
+#: Kinds of rounding for which runs and sums of their totals are one kernel (short_runs.h); the share of zero signs.
 SIGN = {"native": 0, "round": 0, "round+subnormals": 1}
 #: Longest runs of a sum in pairs that leave the signs of zeros to the end.
 SHORT = 2
@@ -131,7 +131,7 @@ def _drawn(cast: Cast) -> float | None:
 
 
 def _runs(accumulator: Accumulator, kernel: str, terms: float) -> tuple[float, int] | None:
-    """Runs of `terms` terms and their totals in one kernel (short_runs.h): the first term is a product, rounded once."""
+    """Runs of `terms` terms and their totals in one kernel (short_runs.h): the first term is a rounded product."""
     inner = accumulator.inner  # type: ignore[attr-defined]
     kind = kernel.rsplit(", ", 1)[-1]
     if not isinstance(inner, Sequential) or inner.mul is not None or accumulator.add_cast != inner.add_cast:

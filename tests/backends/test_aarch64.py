@@ -29,9 +29,9 @@ BUILD, FLAGS = (ROOT / "build" / "aarch64", "-O3") if LONG else (ROOT / "build" 
 #: Tests whose calls are recorded: products of every kind, casts, blocks, rows.
 RECORDED = """
 backends/cpu/test_gemm.py backends/cpu/test_orders.py backends/cpu/test_palette.py backends/cpu/test_registers.py
-backends/cpu/test_instructions.py backends/cpu/test_watched.py backends/cpu/test_flush.py backends/cpu/test_grid_tile.py
+backends/cpu/test_instructions.py backends/cpu/test_speculative.py backends/cpu/test_flush.py backends/cpu/test_irregular_format.py
 backends/cpu/test_grids.py backends/cpu/test_quantize.py backends/cpu/test_block_float.py backends/cpu/test_binned.py
-backends/cpu/test_scaled_blocks.py backends/cpu/test_init.py backends/cpu/test_zero_signs.py backends/cpu/test_wagers.py
+backends/cpu/test_scaled_blocks.py backends/cpu/test_init.py backends/cpu/test_zero_signs.py backends/cpu/test_speculation.py
 backends/cpu/test_exact_runs.py backends/cpu/test_dots.py backends/cpu/test_planner.py backends/cpu/test_modes.py
 mx/test_convert.py mx/test_matmul.py tensor_quant/test_casts.py ops/rows/test_rows.py ops/rows/test_functions.py
 ops/rows/test_narrow.py ops/product/test_lookup.py ops/conv/test_values.py
