@@ -1,18 +1,24 @@
-// Compensated sums of one tile (formulas: compensated_step.h).
+// Compensated sums of one tile (formulas: compensated_step.h). choose_compensated (kernel_choice_compensated.h) chooses the kind.
 //
-// Kinds: NONE, the carrier is the format. SUB, a wager that nothing overflows, with nothing in the loop to see to it: S is
-// looked at after every few steps, between which it cannot grow past the format (kernel_choice.h), and a lost wager is done again
-// by GENERAL. In SUB the sums of two registers are rounded from the carrier's nearest sum (lemma A of kernel_choice.h) and as
-// multiples of the smallest quantum never underflow; what has a product in it is rounded from odd. Signs of zero get lost
-// on the way and are not missed: S starts as +0 and no exact sum makes it -0, so that the result never is.
+// NONE: the carrier is the format.
 //
-// FTZ: nearest even, with or without subnormals, whatever becomes of overflows; data are finite (rounders.h). Sums of two registers are
-// the carrier's nearest ones by lemma A: what is below 2^emin is exact in it. SPECIAL: the same of float panels in double lanes, for
-// formats of more than 11 bits and those whose ends float lanes do not reach.
+// SUB: speculative. It assumes that nothing overflows, and its loop does nothing about overflows. S is checked after every few steps.
+// Between two checks S cannot grow past the format (make_speculation in kernel_choice_compensated.h). Where a check fails, the
+// fallback (Choice::fallback, such as GENERAL) computes the tile again. Sums of two registers are rounded from the carrier's nearest
+// sum (lemma A of bounds.h). They are multiples of the smallest quantum, so they never underflow. Operations with a product are
+// rounded from a value that was rounded to odd. Signs of zeros get lost on the way, which does no harm: S starts as +0 and no exact
+// sum makes it -0, so the result is never -0.
 //
-// By modes, float lanes of SUB round what has a product in it from the nearest value, too, and watch it (speculative.h); where that may be wrong,
-// it is made in double lanes. Where short products make that often, and in other kinds, Kahan's q - C is made in two modes (compensated_mode_switch.h), and
-// products are rounded once (round_product.h). So they all take any operands. LANES is all of GENERAL in double lanes.
+// FTZ: nearest even of finite data, with or without subnormals and with any policy of overflow (rounders.h). Sums of two registers
+// are the carrier's nearest sums by lemma A, because what is below 2^emin is exact in the carrier.
+// SPECIAL: the same for float panels in double lanes. It serves formats of more than 11 bits and formats whose ends float lanes
+// do not reach.
+// LANES: kind GENERAL for float panels, with all operations in double lanes.
+//
+// Where a processor rounds in one direction by a mode (ISA_MODES), float lanes of SUB round operations with a product from the
+// nearest value, too, and check it (checks.h). Where that value may be wrong, double lanes compute the operation again. Short
+// products would make that frequent. For these, for double panels and for FTZ, Kahan's q - C is computed in two modes
+// (compensated_mode_switch.h). Products alone are rounded once (round_product.h). So all these kernels take any operands.
 //
 // FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
 #pragma once
@@ -32,7 +38,8 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 #if ISA_MODES
     static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
 
-    // `x`, made from nearest values, again where these are on midpoints or below 2^emin and not zero.
+    // Returns `x`, which was rounded from nearest values, or computes it again in double lanes. The latter happens if any nearest
+    // value is on a midpoint, or below 2^emin and not zero.
     static __attribute__((noinline)) V recompute(V a, V b, V c, V x, const CheckConstants<C>& w, const Const<C64>& wide) {
         const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
@@ -40,7 +47,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
         });
     }
-    // A step of the rows of a group, whose operands are `av` and `bv`.
+    // One step of a group of rows, whose operands are `av` and `bv`.
     template <int GROUP>
     static INL_MEMBER void checked_terms(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV], const Rounded<C, KIND, ODD>& add,
                                    const CheckConstants<C>& w, const Const<C64>& wide) {
@@ -64,7 +71,8 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     }
 #endif
 
-    // False: the wager that no sum comes near the ends of the format is lost. CHECKS: what has a product in it; then `rounds` is not.
+    // Computes ROWS rows. False: a check of S failed, and a sum may be near the ends of the format.
+    // CHECKS: operations with a product are rounded from nearest values, which are checked; `rounds` is then false.
     template <int ROWS, bool CHECKS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
                                                                   bool rounds, const Speculation& speculation) {
         typedef typename C::T T;
@@ -107,7 +115,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             }
             if (KIND == SUB)
                 for (int i = 0; i < ROWS; ++i)
-                    for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // NaN is lost, too
+                    for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // a NaN is lost, too
         }
         if (__builtin_expect(!tile.ends, 0)) put_sums<C, ROWS>(s, c, out, rest);
         for (int i = 0; tile.ends && i < ROWS; ++i)
@@ -130,7 +138,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     }
 
     static bool run(const Tile& t, const Speculation& speculation, bool rounds) {
-        constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // a step of GENERAL keeps the units busy by itself
+        constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // one row of GENERAL keeps the units busy
 #if ISA_MODES
         if constexpr (CAN_WATCH)
             if (!rounds && (METHOD != KAHAN || !t.exact_products)) return all_rows<4, true>(t, speculation, false);
@@ -142,7 +150,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 };
 
 #if ISA_DIRECTED || ISA_MODES
-// Float panels, all of GENERAL or FTZ in double lanes.
+// Float panels, with all operations of kind GENERAL or FTZ in double lanes.
 template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Tile& t, const Speculation& speculation, bool rounds) {
 #if ISA_MODES
     if (METHOD == KAHAN && KIND == FTZ && !rounds) return kahan_in_two_modes<C64, FTZ, float>(t, speculation);

@@ -1,6 +1,7 @@
-// Kahan's sums to nearest even on processors that round in one direction by a mode, of any operands: of a term, q - C is made to odd under
-// rounding down, for all rows of a tile, and all is rounded under rounding to nearest (mode_switch.h). Kinds FTZ, of finite data, and SUB, the
-// wager (compensated.h). Other steps round products alone, once (round_product.h).
+// Kahan's sums to nearest even of any operands, on processors that round in one direction by a mode (ISA_MODES). For each term,
+// q - C is computed to odd under rounding down, for all rows of a tile. Then it and the rest of the step are rounded under rounding
+// to nearest (mode_switch.h). Kinds: FTZ, for finite data, and SUB, which is speculative (compensated.h). The other methods round
+// products alone, once, and need no other mode (round_product.h).
 #pragma once
 #include "tiles/compensated/compensated_step.h"
 #include "tiles/directed/directed.h"
@@ -9,7 +10,7 @@
 #if ISA_MODES
 namespace gemmsim::NS {
 
-// PANEL: what panels and the tile's c are of; C's own type, or float for double lanes.
+// PANEL: the element type of the panels and of the tile's c. It is C's own type, or float for double lanes.
 template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -35,7 +36,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
         else store(p, __builtin_convertvector(v, HalfFloats));
     }
 
-    // Under rounding down.
+    // Computes q - C to odd, under rounding down.
     __attribute__((noinline)) void make_odd(const PANEL* a, const PANEL* b) {
         for (int i = 0; i < t.rows; ++i) {
             const V left = splat<C>((T)a[i]);
@@ -46,7 +47,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
             }
         }
     }
-    // Under rounding to nearest.
+    // Rounds q - C and completes the step, under rounding to nearest.
     __attribute__((noinline)) void finish() {
         const Rounded<C, KIND, true> add = {ka};
 #pragma GCC unroll 2
@@ -60,7 +61,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     bool inside() const {
         const V most = splat<C>((T)speculation.most);
         VI lost = {};
-        for (int at = 0; at < size; at += C::L) lost |= ~(VI)((V)((VU)load<V>(s + at) & ~C::SIGN) < most);  // NaN is lost, too
+        for (int at = 0; at < size; at += C::L) lost |= ~(VI)((V)((VU)load<V>(s + at) & ~C::SIGN) < most);  // a NaN is lost, too
         return none_set(lost);
     }
     bool run() {

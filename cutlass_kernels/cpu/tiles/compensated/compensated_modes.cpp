@@ -1,4 +1,4 @@
-// Compensated kernels of rounding in one direction or at random, of both carriers for one ISA.
+// Table of the compensated kernels that round in one direction or at random, for both carriers of one instruction set.
 #include <new>
 #include <stdlib.h>
 #include <type_traits>
@@ -9,7 +9,7 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-// `kind`: FAST or FAST_CLAMP, which are `odd`, or RANDOM.
+// `kind` is RANDOM, or FAST or FAST_CLAMP; for the last two `odd` is true.
 CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd) {
     return carrier == 0 ? compensated_method_in_modes<C32>(method, kind, odd) : compensated_method_in_modes<C64>(method, kind, odd);
 }

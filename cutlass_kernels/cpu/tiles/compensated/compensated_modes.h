@@ -1,10 +1,11 @@
-// Compensated sums in one mode other than nearest even (formulas: compensated.h).
+// Compensated sums in one mode other than nearest even (formulas: compensated_step.h).
 //
-// FAST is a wager as SUB is. What has a product in it is rounded in its direction (directed.h). Sums of two registers are multiples
-// of the smallest quantum, below 2^emin as above: cut to the format's bits where they are (directed_kernel.h). The correction is looked
-// at, too, since what is lost in one direction does not cancel in it. FAST_CLAMP: all are rounded as what has a product in it is, with or
-// without subnormals, whatever becomes of overflows; data are finite. RANDOM: any data, in integers; of float panels by modes in double
-// lanes, where products are exact.
+// FAST: speculative, as SUB is. Operations with a product are rounded in the mode's direction (directed.h). Sums of two registers are
+// multiples of the smallest quantum, below 2^emin as well as above. So they are truncated to the format's bits whatever their exponent
+// (Truncation in directed_kernel.h). The correction is checked, too, since what is lost in one direction does not cancel in it.
+// FAST_CLAMP: all operations are rounded as those with a product are, with or without subnormals and with any policy of overflow.
+// Data are finite.
+// RANDOM: any data, rounded in integers. By modes, float panels are computed in double lanes, where products are exact.
 #pragma once
 #include "tiles/compensated/compensated.h"
 #include "tiles/directed/directed_kernel.h"
@@ -12,7 +13,8 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-// The random bits of a step's operations: draw number kk of their calls. Words of doubles are in the low halves of lanes.
+// The random bits of a step's operations: draw number kk of each operation's Philox call. In double lanes, the words are in the low
+// halves of lanes.
 template <class C, int ROWS> struct StepBits {
     const Draws<C, ROWS>* draws;
     int i, j, word, left, right;
@@ -26,7 +28,7 @@ template <class C, int ROWS> struct StepBits {
     template <int OP> INL_MEMBER typename C::VU of() const { return (draws[OP].w[i][j][word] << left) >> right; }
 };
 
-// As Rounded, in one direction.
+// The operations of Rounded (compensated_step.h), in one direction.
 template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -35,7 +37,8 @@ template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
     const Bits bits;
     template <int OP> INL_MEMBER V round(V s) const {
         const V r = round_directed<C, MODE, CLAMP>(s, k, bits.template of<OP>());
-        if (CLAMP && MODE == RU) return select<C>((VI)(s == -infinity()), k.inf_neg, r);  // which no overflow is
+        // Rounding up, no overflow gives -infinity: it comes from an infinity in the data. Rounding down, the same holds of +infinity.
+        if (CLAMP && MODE == RU) return select<C>((VI)(s == -infinity()), k.inf_neg, r);
         if (CLAMP && MODE == RD) return select<C>((VI)(s == infinity()), k.inf_pos, r);
         return r;
     }
@@ -53,7 +56,7 @@ template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
 
 constexpr int operations(int method) { return method == KAHAN ? 4 : method == TWO_SUM ? 8 : 5; }
 
-// MODE: of FAST and FAST_CLAMP; SR of RANDOM, whose casts may be others.
+// MODE: the mode of FAST and FAST_CLAMP. For RANDOM it is SR, though some of its casts may have other modes.
 template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct CompensatedInMode {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -88,7 +91,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         else return Ops{k, Bits(draws, i, j, at, k.random ? k.rbits : 16)};
     }
 
-    // False: a register is not below `wager.most` in magnitude.
+    // False: a register is not below `speculation.most` in magnitude.
     __attribute__((noinline)) bool run(const Speculation& speculation) {
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
@@ -100,7 +103,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
             const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
             for (int64_t k = k0; k < end; ++k) {
-                const int64_t at = DRAWS ? tile.index(k) : 0;  // draws belong to the absolute index, wherever this run starts
+                const int64_t at = DRAWS ? tile.index(k) : 0;  // a draw belongs to the absolute index, wherever this part starts
                 if (DRAWS && (k == 0 || tile.kmap || at % per == 0)) draw(at);
                 V bv[NV];
 #pragma GCC unroll 4
@@ -167,7 +170,7 @@ template <class C, int METHOD, int KIND> static bool all_in_their_mode(const Til
 }
 
 #if ISA_MODES
-// Float panels as tiles of doubles, half of the columns at a time.
+// Computes float panels as tiles of doubles, half of the columns at a time.
 template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Speculation& speculation, bool rounds) {
     constexpr int HALF = NV * C64::L;
     double* const a = (double*)malloc(sizeof(double) * (size_t)(t.k * (MR + HALF) + 1));

@@ -1,29 +1,29 @@
-// The step of a compensated sum: a register and its correction, every operation rounded to the format.
+// The step of a compensated sum: a register S and its correction C. R rounds every operation to the format.
 //   kahan         y = R(q - C); t = R(S + y); C = R(R(t - S) - y); S = t;                    result S
 //   neumaier      x = R(q); t = R(S + x); C = R(C + R(R(hi - t) + lo)); S = t;                result R(S + C)
 //   two_sum       x = R(q); t = R(S + x); z = R(t - S);
 //                 C = R(C + R(R(S - R(t - z)) + R(x - z))); S = t;                            result R(S + C)
 //   fast_two_sum  x = R(q); t = R(S + x); C = R(C + R(x - R(t - S))); S = t;                  result R(S + C)
-// q is the exact product or the rounded one; hi is the larger magnitude of S and x, S on a tie.
+// q is the exact product or the rounded one. hi is the one of S and x with the larger magnitude, S on a tie; lo is the other one.
 #pragma once
 #include "tiles/gemm_kernel.h"
 #include "tiles/round_product.h"
 
 namespace gemmsim::NS {
 
-// Operations of a step beside those with numbers, and what stands for the random bits of any where there are none.
+// Operations of a step that the formulas do not number. NoBits stands for the random bits of operations that have none.
 enum Operation : int { PRODUCT_ROUNDING = 8, LAST_SUM = 9 };
 template <class C> struct NoBits {
     template <int OP> INL_MEMBER typename C::VU of() const { return typename C::VU{}; }
 };
 
-// Operations of a step, and their roundings.
+// The operations of a step and their roundings.
 template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     typedef typename C::V V;
     const Const<C>& k;
     const Bits bits = Bits();
     template <int OP> INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, bits.template of<OP>()); }
-    // of two registers
+    // the sum of two registers
     template <int OP> INL_MEMBER V add(V x, V y) const {
         if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
         return round<OP>(ODD && KIND != FTZ ? add_odd<C>(x, y) : x + y);
@@ -32,7 +32,7 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
     template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
     static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
-    // Whether products are rounded once, from their exact values (round_product.h); of any operands.
+    // Whether products of any operands are rounded once, from their exact values (round_product.h).
     static constexpr bool ONCE = (KIND == SUB && (ISA_DIRECTED || ISA_MODES)) || (KIND == FTZ && ISA_MODES);
     INL_MEMBER V rounded_product(V a, V b) const {
 #if ISA_DIRECTED || ISA_MODES
@@ -44,7 +44,7 @@ template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     }
 };
 
-// Sums and corrections of ROWS rows from and to where they are between two parts of a run (Tile::rest).
+// Load and store the sums and corrections of ROWS rows between two parts of a segment (Tile::rest has the corrections).
 template <class C, int ROWS>
 INL void get_sums(const typename C::T* out, const typename C::T* rest, typename C::V (&s)[ROWS][NV], typename C::V (&c)[ROWS][NV]) {
     typedef typename C::V V;
@@ -63,13 +63,13 @@ template <class C, int ROWS> INL void put_sums(const typename C::V (&s)[ROWS][NV
         }
 }
 
-// The steps; `Ops` as Rounded.
+// The steps. `Ops` has the operations of Rounded.
 template <class C, int METHOD> struct CompensatedStep {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
 
-    // What has the product in it: y of Kahan's step, else x. `rounds`: the product has a rounding of its own, `mul`.
+    // The operation with the product: y of Kahan's step, x of the others. `rounds`: the product is rounded by itself, by `mul`.
     template <class Ops> static INL_MEMBER V term(V a, V b, V c, const Ops& add, const Ops& mul, bool rounds) {
         if constexpr (METHOD == KAHAN) {
             if (!rounds) return add.template fused<0>(a, b, -c);

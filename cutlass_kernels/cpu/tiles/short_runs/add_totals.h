@@ -1,13 +1,14 @@
-// Sums of two registers: how totals of runs meet (short_runs.h has the kinds).
+// Sums of two registers: how partial sums of segments are combined (short_runs.h explains the kinds).
 #pragma once
 #include "tiles/directed/directed_kernel.h"
 #include "tiles/gemm_kernel.h"
 
 namespace gemmsim::NS {
 
-// A sum of two registers: the carrier's nearest sum, rounded, is right (lemma A of kernel_choice.h), and being a multiple of the
-// smallest quantum it does not underflow; without subnormals it may, and is exact there. Its sign stays where there is a -0,
-// since -0 is the sum of two -0. Without SIGNS of zeros, see Runs::signs_of_zeros.
+// R(x + y) of two registers. The carrier's nearest sum, rounded again, is correct (lemma A of bounds.h). The sum is a multiple of
+// the smallest quantum, so it does not underflow. Without subnormals it may underflow, but it is exact there.
+// The sum of two -0 is -0. So the kinds that can have a -0 keep the sign of the sum.
+// Kind SUB does so with SIGNS only; Runs::signs_of_zeros (short_runs.h) supplies the signs where SIGNS is false.
 template <class C, int KIND, bool SIGNS> INL typename C::V combine_sums(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
     if (KIND == NONE) return s;
@@ -17,7 +18,7 @@ template <class C, int KIND, bool SIGNS> INL typename C::V combine_sums(typename
     return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
 }
 
-// What sums of two registers are cut by in one direction, of kind FAST.
+// The constants by which kind FAST truncates sums of two registers in one direction. The other modes have none.
 template <class C, int MODE> struct TotalTruncation {
     TotalTruncation(const Const<C>&, int) {}
 };

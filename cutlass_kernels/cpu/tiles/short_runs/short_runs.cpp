@@ -1,4 +1,4 @@
-// Runs and the sums of their totals, for both carriers of one ISA.
+// Entry point of the kernels of short_runs.h, for both carriers of one instruction set.
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
 #include "tiles/short_runs/short_runs.h"

@@ -1,15 +1,20 @@
-// Runs of terms and the sums of their totals in one pass over a tile, where all are rounded by one nearest-even cast: the
-// innermost order of summation_orders.h without its walks through memory, or one run that goes on from what the tile holds. Kinds
-// NONE, PLAIN, SUB and FTZ, here without clamps, and SPECIAL, which here is the whole of FTZ; PLAIN, SUB and FTZ are a wager,
-// as in compensated.h, that no sum comes near the ends of the format.
+// Kernels that add short segments of terms and combine their partial sums in one pass over a tile. The code calls a segment a run
+// and its partial sum a total. choose_runs (kernel_choice.h) chooses these kernels where one nearest-even cast rounds both.
+// They compute the innermost order of summation_orders.h without storing each partial sum in memory.
+// They also compute a single segment that continues from what the tile contains (RunsPlan::ONE).
 //
-// FAST (short_runs_modes.cpp) is the same in one other direction, a wager too: terms are rounded by directed.h, sums of two registers cut.
+// Kinds NONE, PLAIN, SUB and FTZ have no clamps here. SPECIAL is the whole of FTZ here, with its clamps. PLAIN, SUB and FTZ are
+// speculative, as in compensated.h: they assume that no sum comes near the ends of the format.
 //
-// Steps to odd by modes are made of some runs of one length at a time, as many as fill some kilobytes: the first terms are rounded products,
-// and each of the others has all its sums made under rounding down and then rounded (mode_switch.h).
+// FAST (short_runs_modes.cpp) does the same in one other direction and is speculative, too. directed.h rounds its terms.
+// Its sums of two registers are truncated (add_totals.h).
 //
-// What needs a look: whatever order they are summed in, `steps` terms cannot leave the format, nor can they move a
-// value out of it that was seen to be small. So totals are looked at when more than that many terms are in them.
+// Where a processor rounds in one direction by a mode (ISA_MODES), steps to odd change the mode for several segments at a time.
+// These segments have one length, and their partial sums fill some kilobytes. Their first terms are rounded products. For each
+// further term, all sums are computed under rounding down and then rounded under rounding to nearest (mode_switch.h).
+//
+// What is checked: up to `steps` terms cannot leave the format, in whatever order they are added. Nor can they move a value out of
+// the format that a check found to be small enough. So a partial sum is checked when it contains more than that many terms.
 #pragma once
 #include "tiles/round_product.h"
 #include "tiles/short_runs/add_totals.h"
@@ -21,11 +26,11 @@
 
 namespace gemmsim::NS {
 
-// What choose_runs (kernel_choice.h) asks for, beside SEQUENCE and PAIRS of every kind that has the step: FTZ has fused steps only,
-// and so has a run that goes on from the tile's c, whose kinds are SUB and FTZ.
+// Whether a segment that continues from the tile's c (RunsPlan::ONE) has a kernel: it has fused steps, of kinds SUB and FTZ only.
+// SEQUENCE and PAIRS have kernels for every kind that has the step; FTZ has fused steps only.
 constexpr bool goes_on(int step, int kind) { return (step == FMA_NEAR || step == FMA_ODD) && (kind == SUB || kind == FTZ); }
 
-// MODE: of FAST.
+// ROWS rows of a tile. MODE is the rounding mode of kind FAST.
 template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -33,11 +38,11 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     typedef typename C::T T;
     typedef V Block[ROWS][NV];
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
-    // Short runs that stay in registers: as many as these hold on the way to their total.
+    // A group of 2^HEIGHT short segments stays in registers until it is one partial sum; this is as many as the registers allow.
     enum { HEIGHT = SHORT_HEIGHT, GROUP = 1 << HEIGHT };
     static constexpr bool TWO_MODES = ISA_MODES && STEP == FMA_ODD && KIND != FAST && KIND != NONE;
-    enum { BATCH = 128 / (ROWS * NV) };  // runs at a time
-    // ALL_SIGNS: sums may underflow or have a clamp, so that zeros keep their signs all along.
+    enum { BATCH = 128 / (ROWS * NV) };  // number of segments computed at a time
+    // ALL_SIGNS: sums may underflow or are clamped, so that zeros keep their signs at every rounding.
     static constexpr bool SPECULATES = KIND == PLAIN || KIND == SUB || KIND == FTZ || KIND == FAST,
                           ALL_SIGNS = KIND == FTZ || KIND == SPECIAL || KIND == FAST;
 
@@ -47,15 +52,15 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     V most;
     VI lost;
 
-    int64_t steps;  // between two looks
+    int64_t steps;  // number of terms between two checks
     TotalTruncation<C, MODE> truncation;
 
-    // summation_orders.h's tree of pairs as far as it is built: totals of complete subtrees, higher ones first.
+    // The tree of pairs of summation_orders.h as far as it is built: partial sums of complete subtrees, higher subtrees first.
     struct Pairs {
         alignas(64) T total[DEEP][SIZE];
-        int64_t runs = 0, k = 0;  // how many, and how many terms
+        int64_t runs = 0, k = 0;  // number of segments so far, and of their terms
     };
-    // Totals that wait are the set bits of the number of runs.
+    // Number of subtrees that wait to be combined: one for each set bit of the number of segments.
     static int waiting(int64_t runs) { return __builtin_popcountll((unsigned long long)runs); }
 
     template <bool SIGNS> INL_MEMBER V rounded(V s, const Const<C>& f) const {
@@ -81,7 +86,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         const V q = rounded<SIGNS>(STEP == MA_NEAR ? x * y : mul_odd<C>(x, y), mul);
         return rounded<SIGNS>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add);
     }
-    // Of a run from +0.
+    // The first term of a segment that starts from +0.
     template <bool SIGNS> INL_MEMBER V first(V x, V y) const {
         if constexpr (TWO_MODES) return round_product<C, KIND, (ALL_SIGNS || SIGNS)>(x, y, add);
         else if constexpr (ALL_SIGNS) return advance<true>(x, y, V{});
@@ -89,7 +94,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         else if constexpr (STEP == FMA_NEAR && !SIGNS) return rounded<false>(x * y, add);
         else return advance<SIGNS>(x, y, V{});
     }
-    // FIRST: of a run from +0, whatever s is.
+    // FIRST: the first term of a segment that starts from +0, whatever s contains.
     template <bool FIRST, bool SIGNS> INL_MEMBER void term(int64_t k, Block s) const {
         V y[NV];
 #pragma GCC unroll 4
@@ -115,7 +120,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         for (int l = 0; l < C::L; ++l) found |= x[l];
         return found != 0;
     }
-    INL_MEMBER void check(V s) { lost |= ~(VI)((V)((VU)s & ~C::SIGN) < most); }  // NaN is lost, too
+    INL_MEMBER void check(V s) { lost |= ~(VI)((V)((VU)s & ~C::SIGN) < most); }  // a NaN is lost, too
     INL_MEMBER void check_block(const Block s) {
         each([&](int i, int j) __attribute__((always_inline)) { check(s[i][j]); });
     }
@@ -129,9 +134,9 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = combined<SIGNS>(load<V>(t + (i * NV + j) * C::L), s[i][j]); });
     }
 
-    // `n` terms from place k.
+    // Adds `n` terms from term k on to s.
     template <bool SIGNS> INL_MEMBER void go_on(int64_t k, int64_t n, Block s) {
-        for (;;) {  // one copy of the loop over terms
+        for (;;) {  // this form has one copy of the loop over terms
             const int64_t m = SPECULATES && n > steps ? steps : n;
             terms<SIGNS>(k, m, s);
             n -= m;
@@ -147,7 +152,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         if (SPECULATES && n > steps) check_block(s);
     }
 
-    // `count` runs from place `at` on, `first` the number of the first; `take` has each with its length. Returns the place after them.
+    // Computes `count` segments from term `at` on; the first has number `first`. `take` receives each sum and its length.
+    // Returns the index of the term after them.
     template <bool SIGNS, class F>
     INL_MEMBER int64_t each_run(const Lengths& lengths, int64_t first, int64_t count, int64_t at, F take) {
         Block s;
@@ -156,7 +162,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
             for (int64_t i = first; i < first + count;) {
                 const int64_t same = lengths.same_until(i), end = same < first + count ? same : first + count;
                 const int64_t n = lengths[i], most = BATCH, m = end - i < most ? end - i : most;
-                if (n == 1) {  // a rounded product
+                if (n == 1) {  // the segment is a rounded product
                     for (; i < end; ++i, ++at) {
                         term<true, SIGNS>(at, s);
                         take(s, n);
@@ -182,7 +188,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         return at;
     }
 #if ISA_MODES
-    // `count` runs of n terms.
+    // Computes the sums of `count` segments of n terms each into `totals`.
     __attribute__((noinline)) void totals_of(int64_t k, int64_t n, int64_t count, T* totals) {
         for (int64_t i = 0; i < count; ++i) {
             Block s;
@@ -208,7 +214,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
 #endif
 
-    // Runs of N terms from the rows of `x` and the columns of `y` on; `take` has each as soon as it is there.
+    // Computes one segment of N terms from the rows `x` and the columns `y` on. `take` receives each vector of sums when it is ready.
     template <int N, class F> INL_MEMBER void short_runs(const T* x, const T* y, F take) const {
         V v[N][NV];
 #pragma GCC unroll 4
@@ -222,8 +228,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
             each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = advance<false>(splat<C>(x[n * MR + i]), v[n][j], s[i][j]); });
         each([&](int i, int j) __attribute__((always_inline)) { take(i, j, s[i][j]); });
     }
-    // 2^H such runs, adjacent pairs added. A run that is the second of a pair is added as it comes, so that H + 1 blocks of
-    // registers do.
+    // Combines 2^H such segments in adjacent pairs. The second segment of a pair is added while it is computed, so that H + 1
+    // blocks of registers suffice.
     template <int H, int N> INL_MEMBER void subtree(const T* x, const T* y, bool checks, Block s) {
         if constexpr (H == 0) {
             short_runs<N>(x, y, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = t; });
@@ -251,7 +257,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         put(s, c);
     }
 
-    // Totals are never -0: they start from +0, and no sum of two registers that is not both -0 gives one.
+    // The running sums are never -0: they start from +0, and a sum of two registers is -0 only if both are.
     void in_sequence(const Lengths& lengths, T* c, bool goes_on) {
         if (!goes_on) memset(c, 0, SIZE * sizeof(T));
         if constexpr (KIND == NONE) {
@@ -276,7 +282,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         });
     }
 
-    // `count` runs of n terms where nothing is rounded beside the carrier's operations.
+    // Adds `count` segments of n terms where only the carrier's operations round (kind NONE).
     void native_runs(int64_t k, int64_t n, int64_t count, T* c) const {
         if (n == 1) few_terms<1>(k, count, c);
         else if (n == 2) few_terms<2>(k, count, c);
@@ -292,7 +298,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
             short_runs<N>(x, y, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] += t; });
         put(s, c);
     }
-    // U terms of a run at a time, n a multiple of U.
+    // The same for U terms of a segment at a time; n is a multiple of U.
     template <int U> __attribute__((noinline)) void many_terms(int64_t k, int64_t n, int64_t count, T* c) const {
         for (; count; --count, k += n) {
             Block s;
@@ -307,8 +313,8 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         }
     }
 
-    // A subtree of `height` that comes after `before` subtrees of that height, and what it completes: each set bit of `before`
-    // is a total that waits, the lowest on top. Returns where the next one goes.
+    // Adds a subtree of `height`, of segments of n terms, after `before` subtrees of that height. Combines every pair that it completes.
+    // Each set bit of `before` is a partial sum that waits; the lowest one is on top. Returns where the next partial sum goes.
     template <bool SIGNS> INL_MEMBER T* join(T* top, int64_t before, Block s, int height, int64_t n) {
         for (; before & 1; before >>= 1) {
             combine_with<SIGNS>(s, top -= SIZE);
@@ -318,15 +324,15 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         return top + SIZE;
     }
 
-    // The next `count` runs of the tree.
+    // Adds the next `count` segments of the tree.
     __attribute__((noinline)) void feed(Pairs& p, const Lengths& lengths, int64_t count) {
         T* top = p.total[waiting(p.runs)];
         p.k = each_run<true>(lengths, p.runs, count, p.k,
                              [&](Block s, int64_t n) __attribute__((always_inline)) { top = join<true>(top, p.runs++, s, 0, n); });
     }
 
-    // `count` times 2^H runs of N terms, which stay in registers until they are one total. All rows of the tile, block by
-    // block, read the terms while these are near; `p` has a tree for each block.
+    // Adds `count` groups of 2^H segments of N terms. Each group stays in registers until it is one partial sum. All rows of the
+    // tile, block by block, read the terms of a group while these are in the first-level cache. `p` has one tree for each block.
     template <int H, int N> __attribute__((noinline)) void feed_groups(Pairs* p, int blocks, int64_t count) {
         const bool checks = SPECULATES && N << H > steps;
         const T *x = a + p->k * MR, *y = b + p->k * NV * C::L;
@@ -359,8 +365,9 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         put(s, c);
     }
 
-    // The signs of zeros among sums in pairs of short runs, which have none yet: a sum that is zero is -0 if all its runs
-    // are, and others are +0. The first run that is not -0 ends the search. (Sums that underflow have their signs all along.)
+    // Finds the signs of zeros among sums in pairs of short segments, which have no signs yet. A sum that is zero is -0 if all its
+    // segments are -0, and +0 otherwise. The search ends at the first segment that is not -0.
+    // (With ALL_SIGNS, sums have their signs already.)
     void signs_of_zeros(const Lengths& lengths, T* c) const {
         if (ALL_SIGNS) return;
         each([&](int i, int j) __attribute__((always_inline)) {
@@ -379,11 +386,11 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     }
 };
 
-// A tile's rows, as many at a time as fill the registers.
+// Computes the rows of a tile, as many at a time as fill the registers.
 template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS, MODE>;
-    // Where sums are rounded to odd step by step, two rows keep the units busy.
+    // Where the error of each sum decides its rounding to odd (add_odd without directed instructions), two rows keep the units busy.
     enum { ODD = !ISA_DIRECTED && KIND != FAST && STEP == MA_ODD, MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8 : ODD ? 2 : 4 };
 
     const Tile& t;
@@ -415,10 +422,10 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
         lost |= r.lost;
     }
 
-    // Trees of short runs fill the registers with two rows.
+    // Computes trees of short segments; two rows fill the registers.
     void short_pairs() {
         typename Rows<2>::Pairs p[(MR + 1) / 2];
-        Rows<2> all = rows<2>(0);  // an odd last row: panels have MR rows
+        Rows<2> all = rows<2>(0);  // an odd last row is paired with padding: panels have MR rows
         const int blocks = (t.rows + 1) / 2;
         while (p->runs < lengths.count) {
             const int64_t n = lengths[p->runs], groups = (lengths.same_until(p->runs) - p->runs) / Rows<2>::GROUP;
@@ -435,7 +442,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     template <int N> void groups_of(Rows<2>& all, typename Rows<2>::Pairs* p, int blocks, int64_t groups) {
         all.template feed_groups<Rows<2>::HEIGHT, N>(p, blocks, groups);
     }
-    // Runs one by one, to where groups may be formed again, or to the end.
+    // Adds segments one by one until groups may be possible again, or to the end.
     void rest(typename Rows<2>::Pairs& p, int row) {
         Rows<2> r = rows<2>(row);
         const int64_t left = lengths.count - p.runs;
@@ -452,7 +459,8 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
         int row = 0;
         for (; row + MANY <= t.rows; row += MANY) walk<MANY>(row);
         for (; row + (WIDTH != 64) < t.rows; row += 2)
-            walk<2>(row);  // of wide vectors a second row costs nothing; panels and results have MR rows
+            // With 64-byte vectors a second row costs nothing. Panels and results have MR rows, so there is always a second one.
+            walk<2>(row);
         if (row < t.rows) walk<WIDTH == 64 ? 2 : 1>(row);
     }
 };

@@ -1,4 +1,4 @@
-// Runs and the sums of their totals that are rounded toward zero, up or down, for both carriers of one ISA.
+// The kernels of short_runs.h that round toward zero, up or down, for both carriers of one instruction set.
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
 #include "tiles/short_runs/short_runs.h"
@@ -21,7 +21,7 @@ template <class C> static bool runs_by(const Tile& t, const Lengths& lengths, co
     }
 }
 
-// Kind FAST, fused steps of any operands; the cast's mode is one of these.
+// Kind FAST: fused steps of any operands. The mode of t.add is RTZ, RU or RD.
 bool runs_in_mode(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     return carrier == 0 ? runs_by<C32>(t, lengths, plan) : runs_by<C64>(t, lengths, plan);
 }
