@@ -1,4 +1,4 @@
-// C entry points and the choice of instruction set.
+// This file defines the C entry points and chooses the instruction set.
 #include <atomic>
 #include <new>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ int gemmsim_set_isa(const char* name) {
     return error;
 }
 
-// What a signal's handler raised in this thread, until it is asked for.
+// The exception that a signal handler raised in this thread, until gemmsim_raised() returns it.
 static thread_local Interrupted interruption;
 
 static int64_t code_of(const GemmArgs& g, const Gather* gather, const Lookup* lookup, const EventArgs* events) {

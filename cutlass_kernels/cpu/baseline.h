@@ -1,4 +1,4 @@
-// What is compiled for the instruction set that every processor of this architecture has.
+// GEMMSIM_NARROWEST(function) names the version for the instruction set that every processor of this architecture has.
 #pragma once
 
 #if defined(GEMMSIM_NEON)

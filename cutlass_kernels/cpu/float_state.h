@@ -1,4 +1,5 @@
-// The floating-point environment in which every kernel runs.
+// This file sets the floating-point environment that kernels need: default rounding, no flushing, and scopes with
+// another direction.
 #pragma once
 #include <stdint.h>
 #if defined(__x86_64__)
@@ -8,7 +9,7 @@
 namespace gemmsim {
 
 #if defined(__aarch64__)
-// The register of rounding directions (bits 22 and 23) and of flushing. No memory access moves past a change.
+// FPCR holds the rounding direction (bits 22 and 23) and the flush-to-zero mode. No memory access moves past a change.
 inline uint64_t get_fpcr() {
     uint64_t x;
     __asm__ volatile("mrs %0, fpcr" : "=r"(x));
@@ -17,7 +18,8 @@ inline uint64_t get_fpcr() {
 inline void set_fpcr(uint64_t x) { __asm__ volatile("msr fpcr, %0" : : "r"(x) : "memory"); }
 #endif
 
-// Whether a floating-point operation has rounded its result since the flag was cleared. No memory access moves past either.
+// was_inexact() says whether a floating-point operation rounded its result since forget_inexact(). No memory access
+// moves past either.
 #if defined(__x86_64__)
 inline void forget_inexact() {
     const unsigned none = _mm_getcsr() & ~0x3Fu;
@@ -37,10 +39,11 @@ inline bool was_inexact() {
 }
 #else
 inline void forget_inexact() {}
-inline bool was_inexact() { return true; }  // not known: sums are made where that does not matter
+inline bool was_inexact() { return true; }  // the flag is not readable here: callers then take their fallback, which is always right
 #endif
 
-// Default rounding and no flushing, whatever the calling thread has set (torch.set_flush_denormal does).
+// While a FloatState lives, the thread rounds to nearest and does not flush subnormals. It restores the caller's
+// settings afterwards, such as those of torch.set_flush_denormal.
 struct [[maybe_unused]] FloatState {
 #if defined(__x86_64__)
     unsigned saved;
@@ -55,7 +58,8 @@ struct [[maybe_unused]] FloatState {
 #endif
 };
 
-// Where an instruction rounds as this register says: the mode for what is called while this lives, nearest even after.
+// Where instructions take their rounding direction from the control register, RoundingState sets that direction. Its
+// destructor sets the default state: nearest even.
 #if defined(__x86_64__)
 struct RoundingState {
     enum Direction : unsigned { NEAREST = 0x1F80, DOWN = 0x3F80, UP = 0x5F80, TO_ZERO = 0x7F80 };
@@ -64,7 +68,7 @@ struct RoundingState {
     RoundingState(const RoundingState&) = delete;
     RoundingState& operator=(const RoundingState&) = delete;
 };
-// Another mode for what is called while this lives; the one before and its flags after.
+// RoundingWithin sets another direction while it lives. Its destructor restores the previous direction and flags.
 struct RoundingWithin {
     const unsigned saved = _mm_getcsr();
     explicit RoundingWithin(RoundingState::Direction mode) { _mm_setcsr(mode); }

@@ -1,4 +1,5 @@
-// Element-wise functions and the function table of one ISA. Compiled once per ISA.
+// This file makes the function table of one instruction set and defines its element-wise functions. It is compiled once
+// per ISA.
 #include "casts/elementwise.h"
 #include "product/add_tiles.h"
 #include "tiles/nearest/binary16.h"
@@ -47,10 +48,10 @@ static void stats_(int carrier, const void* x, int64_t n, Stats* s) {
 }
 
 #if ISA_BASE
-template <class VI> INL bool none_set(VI) { return false; }  // not asked
+template <class VI> INL bool none_set(VI) { return false; }  // never called: has_inside() is false here
 #endif
 
-// Ways to round one vector of arbitrary values, cheapest first that fits the cast.
+// Ways to round one vector of any values. quantize_same() takes the cheapest that fits the cast.
 enum Way { NEAREST, WIDE, DIRECTED, ANY };
 
 template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename C::V x, const Const<C>& k) {
@@ -58,12 +59,13 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     if constexpr (WAY == ANY) return round_general<C, false>(x, k, (VU){});
-    if constexpr (WAY == WIDE) {  // the carrier's own exponent range: overflow is the carry into the top exponent
+    // The format has the carrier's own exponent range: an overflow is the carry into the top exponent.
+    if constexpr (WAY == WIDE) {
         const VU u = (VU)x, d = (VU)k.base, one = splat_u<C>(1);
         return (V)((VU)(u + ((one << d) >> 1) - 1 + ((u >> d) & 1)) & ~((one << d) - 1));
     }
     V r;
-    if constexpr (WAY == NEAREST) r = round_to<C, MODE == RTZ ? FTZ : SPECIAL>(x, k, (VU){});  // RTZ: no subnormals
+    if constexpr (WAY == NEAREST) r = round_to<C, MODE == RTZ ? FTZ : SPECIAL>(x, k, (VU){});  // RTZ: the format has no subnormals
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) r = round_directed<C, MODE, true>(x, k, (VU){});
 #endif
@@ -72,10 +74,10 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
     return select<C>((VI)((u & ~C::SIGN) == splat_u<C>(C::EXP)), inf, r);
 }
 
-// Whether a way has a shorter one for numbers that no end of the format is near.
+// Whether a way has a shorter form for values inside the format's range.
 constexpr bool has_inside(int way) { return (ISA_DIRECTED || ISA_MODES) && (way == NEAREST || way == DIRECTED); }
 
-// quantize_vector of numbers inside the format's range, which no rounding leaves.
+// quantize_vector for values whose rounding stays inside the format's range.
 template <class C, int WAY, int MODE> INL typename C::V quantize_inside(typename C::V x, const Const<C>& k) {
     typedef typename C::VU VU;
 #if ISA_DIRECTED || ISA_MODES
@@ -105,7 +107,7 @@ template <class C, int WAY, int MODE, bool STREAM> static void quantize_loop(con
     const V nan = (V)splat_u<C>(C::NAN_BITS);
     int64_t i = 0;
     if (has_inside(WAY)) {
-        const VI end = (VI)vmin(k.hi, -k.lo);  // of magnitudes; infinities and NaN are above
+        const VI end = (VI)vmin(k.hi, -k.lo);  // bound of magnitudes; infinities and NaN exceed it
         for (; i + 4 * C::L <= n; i += 4 * C::L) {
             V x[4];
             VI beyond = {};
@@ -160,7 +162,7 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
     typedef typename C::T T;
     if (c.mode >= SR || !vector_can<C>(c)) return 0;
     const bool flush = (c.flags & NO_SUBNORMALS) != 0;
-    const bool in_reach = c.p <= C::MB - 1 && c.emax + 1 + C::MB + 1 - c.p <= C::EMAX;  // of the magic numbers
+    const bool in_reach = c.p <= C::MB - 1 && c.emax + 1 + C::MB + 1 - c.p <= C::EMAX;  // the magic numbers of the rounding are finite
     Way way = ANY;
     if (in_reach && c.mode == RNE) way = NEAREST;
     else if (in_reach && (ISA_DIRECTED || ISA_MODES) && !flush) way = DIRECTED;
@@ -169,7 +171,7 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
         way = WIDE;
     const T* s = (const T*)src;
     T* d = (T*)dst;
-    // the streaming stores need alignment; a few elements before it go the other way
+    // Streaming stores need alignment, so ordinary stores write the first few elements.
     if (!stream || (uintptr_t)d % WIDTH % sizeof(T) != 0) return quantize_way<C, false>(s, d, n, c, way), 1;
     const int64_t lead = (int64_t)((WIDTH - (uintptr_t)d % WIDTH) % WIDTH / sizeof(T));
     const int64_t head = lead < n ? lead : n;
@@ -178,7 +180,8 @@ template <class C> static int quantize_same(const void* src, void* dst, int64_t 
     return 1;
 }
 
-// Same-type contiguous deterministic rounding without a copy in between; 0 if this cast needs another path.
+// Rounds contiguous values deterministically to the same type, without an intermediate copy. Returns 0 if the cast
+// needs another function.
 static int quantize_(int carrier, const void* src, void* dst, int64_t n, const Cast& c, int stream) {
     return carrier == 0 ? quantize_same<C32>(src, dst, n, c, stream) : quantize_same<C64>(src, dst, n, c, stream);
 }

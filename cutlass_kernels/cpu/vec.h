@@ -1,6 +1,6 @@
-// Vectors of one instruction set: GCC/Clang vector extensions for arithmetic, a few intrinsics for what they lack.
-// Every translation unit that includes this is compiled once per ISA with NS (namespace) and WIDTH (bytes) set, and
-// with -ffp-contract=off: a fused multiply-add happens only where it is written.
+// This file defines the vectors of one instruction set: GCC/Clang vector extensions for arithmetic, intrinsics for what
+// these lack. Every translation unit that includes this file is compiled once per ISA, with NS (namespace) and WIDTH
+// (bytes) set. It is compiled with -ffp-contract=off: a fused multiply-add happens only where the code has one.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #elif defined(__FMA__) && WIDTH == 32
 #define ISA_AVX2 1
 #define ISA_DIRECTED 0
-#define ISA_MODES 1  // tiles are computed in a rounding mode of the processor where that helps (float_state.h)
+#define ISA_MODES 1  // kernels may compute tiles under a rounding direction of the processor (float_state.h)
 #elif defined(__aarch64__) && WIDTH == 16
 #define ISA_NEON 1
 #define ISA_DIRECTED 0
@@ -31,12 +31,12 @@
 #endif
 
 #if !defined(ISA_NEON)
-#define ISA_NEON 0  // which is read as a number, too
+#define ISA_NEON 0  // code also reads this macro as a number
 #endif
 
 #define INL static inline __attribute__((always_inline))
-// x86 without FMA instructions, where all is slow in any case: few kernels (ISA_FEW), and one copy of long steps, not one
-// for each use.
+// x86 without FMA instructions is slow in any case. It gets few kernels (ISA_FEW), and long steps are functions instead
+// of being inlined at each use.
 #if ISA_BASE && defined(__x86_64__)
 #define ISA_FEW 1
 #define INL_LONG static __attribute__((noinline))
@@ -50,7 +50,7 @@ template <class T, int BYTES = WIDTH> struct Vec {
     typedef T type __attribute__((vector_size(BYTES), may_alias));
 };
 
-// A carrier: the machine format in which rounded values live.
+// A carrier: the native type that holds rounded values.
 struct C32 {
     typedef float T;
     typedef int32_t I;
@@ -75,7 +75,7 @@ struct C64 {
 template <class C> INL typename C::V splat(typename C::T x) { return x - (typename C::V){}; }
 template <class C> INL typename C::VU splat_u(typename C::U x) { return x - (typename C::VU){}; }
 template <class C> INL typename C::VI splat_i(typename C::I x) { return x - (typename C::VI){}; }
-// x + y, which wraps where it leaves the type; what comes of infinities and NaN does, and nobody looks at it.
+// x + y modulo 2^32. Only infinities and NaN make the sum wrap, and callers do not use the results of these.
 INL C32::VI wrapped_sum(C32::VI x, C32::VI y) { return (C32::VI)((C32::VU)x + (C32::VU)y); }
 template <class V, class S> INL V cast_to(S x) { return (V)x; }
 template <class V, class T> INL V load(const T* p) {
@@ -85,7 +85,8 @@ template <class V, class T> INL V load(const T* p) {
 }
 template <class V, class T> INL void store(T* p, V v) { memcpy(p, &v, sizeof v); }
 
-// x, in a register here: the compiler is not to read it from memory again, nor to move it past the next such place.
+// Returns x in a CPU register. The compiler cannot load x from memory again afterwards, and cannot move this point past
+// the next such call.
 template <class V> INL V in_register(V x) {
 #if ISA_AVX512
     __asm__ volatile("" : "+v"(x));
@@ -97,10 +98,10 @@ template <class V> INL V in_register(V x) {
     return x;
 }
 
-// As many floats or integers as there are lanes of double, in these lanes.
+// Vectors of floats and integers with as many lanes as a vector of doubles.
 typedef Vec<float, WIDTH / 2>::type HalfFloats;
 typedef Vec<int32_t, WIDTH / 2>::type HalfInts;
-#if ISA_NEON  // GCC 12 converts such halves lane by lane
+#if ISA_NEON  // GCC 12 converts such half vectors lane by lane
 INL C64::V widened(HalfFloats x) { return (C64::V)vcvt_f64_f32((float32x2_t)x); }
 INL C64::VI widened_integers(HalfInts x) { return (C64::VI)vmovl_s32((int32x2_t)x); }
 INL C64::V widened(HalfInts x) { return (C64::V)vcvtq_f64_s64(vmovl_s32((int32x2_t)x)); }
@@ -138,14 +139,14 @@ INL C32::V add_rz(C32::V a, C32::V b) { return (C32::V)_mm512_add_round_ps((__m5
 INL C64::V add_rz(C64::V a, C64::V b) { return (C64::V)_mm512_add_round_pd((__m512d)a, (__m512d)b, RM(TO_ZERO)); }
 INL C32::V to_float(C32::VU x) { return (C32::V)_mm512_cvtepi32_ps((__m512i)x); }
 INL C64::V to_float(C64::VU x) { return (C64::V)_mm512_cvtepi64_pd((__m512i)x); }
-// the even one of the two directed results is replaced by its odd neighbour: round to odd
+// Round to odd: replaces the even one of the two directed results by its odd neighbour.
 INL C32::V pick_odd(C32::V lo, C32::V hi) {
     return (C32::V)_mm512_mask_mov_ps((__m512)hi, _mm512_test_epi32_mask((__m512i)lo, _mm512_set1_epi32(1)), (__m512)lo);
 }
 INL C64::V pick_odd(C64::V lo, C64::V hi) {
     return (C64::V)_mm512_mask_mov_pd((__m512d)hi, _mm512_test_epi64_mask((__m512i)lo, _mm512_set1_epi64(1)), (__m512d)lo);
 }
-// min/max return the second operand when either is NaN
+// vmin and vmax return the second operand when either is NaN.
 INL C32::V vmin(C32::V a, C32::V b) { return (C32::V)_mm512_min_ps((__m512)a, (__m512)b); }
 INL C32::V vmax(C32::V a, C32::V b) { return (C32::V)_mm512_max_ps((__m512)a, (__m512)b); }
 INL C64::V vmin(C64::V a, C64::V b) { return (C64::V)_mm512_min_pd((__m512d)a, (__m512d)b); }
@@ -166,7 +167,7 @@ INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)_mm256_mul_epu32((__m2
 #elif ISA_NEON
 INL C32::V vfma(C32::V a, C32::V b, C32::V c) { return (C32::V)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
 INL C64::V vfma(C64::V a, C64::V b, C64::V c) { return (C64::V)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b); }
-// by comparisons: the instructions order zeros by their signs
+// Comparisons instead of the instructions, which order zeros by their signs.
 INL C32::V vmin(C32::V a, C32::V b) { return a < b ? a : b; }
 INL C32::V vmax(C32::V a, C32::V b) { return a > b ? a : b; }
 INL C64::V vmin(C64::V a, C64::V b) { return a < b ? a : b; }
@@ -174,7 +175,8 @@ INL C64::V vmax(C64::V a, C64::V b) { return a > b ? a : b; }
 INL C32::VI imax(C32::VI a, C32::VI b) { return (C32::VI)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
 INL C64::VU mul32(C64::VU a, C64::VU b) { return (C64::VU)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b)); }
 #else
-template <class V> INL_LONG V fma_lanes(V a, V b, V c) {  // the C library's correctly rounded fma: no FMA instruction here
+// This ISA has no FMA instruction: the C library's correctly rounded fma replaces it.
+template <class V> INL_LONG V fma_lanes(V a, V b, V c) {
     for (size_t i = 0; i < sizeof(V) / sizeof(a[0]); ++i)
         c[i] = sizeof(a[0]) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
     return c;
@@ -200,10 +202,10 @@ INL C32::VU umax(C32::VU a, C32::VU b) { return (C32::VU)_mm512_max_epu32((__m51
 template <class VI> INL bool none_set(VI x) { return _mm512_test_epi64_mask((__m512i)x, (__m512i)x) == 0; }
 #endif
 
-// x between lo and hi; NaN stays.
+// x clamped to [lo, hi]; NaN stays NaN.
 template <class V> INL V clamped(V lo, V hi, V x) { return vmin(hi, vmax(lo, x)); }
 #if ISA_NEON
-// Where lo is +0, -0 may come out as that: for casts without negative zeros it is the same.
+// Where lo is +0, this may turn -0 into +0. For casts without a negative zero the two are the same.
 INL C32::V clamped(C32::V lo, C32::V hi, C32::V x) {
     return (C32::V)vminq_f32((float32x4_t)hi, vmaxq_f32((float32x4_t)lo, (float32x4_t)x));
 }
@@ -220,7 +222,7 @@ INL C32::VI imin(C32::VI a, C32::VI b) { return (C32::VI)vminq_s32((int32x4_t)a,
 INL C32::VU umin(C32::VU a, C32::VU b) { return (C32::VU)vminq_u32((uint32x4_t)a, (uint32x4_t)b); }
 INL C32::VU umax(C32::VU a, C32::VU b) { return (C32::VU)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b); }
 template <class VI> INL bool none_set(VI x) { return vmaxvq_u32((uint32x4_t)x) == 0; }
-// b where x is odd, else a
+// b where x is odd, else a.
 INL C32::V where_odd(C32::V a, C32::V b, C32::VU x) {
     return (C32::V)vbslq_f32(vtstq_u32((uint32x4_t)x, vdupq_n_u32(1)), (float32x4_t)b, (float32x4_t)a);
 }
@@ -239,9 +241,9 @@ INL C64::V where_odd(C64::V a, C64::V b, C64::VU x) { return (C64::V)_mm256_blen
 #endif
 #endif
 
-// Round-to-odd sum and product-sum. With embedded rounding: from the two directed results, for any operands.
-// Without: by the exact error of the nearest sum (Knuth's TwoSum); the product must then be exact in the carrier,
-// which the planner guarantees (Isa::directed tells it which case holds).
+// Sum, product and fused multiply-add rounded to odd. With embedded rounding they come from the two directed results
+// and take any operands. Without it, the sum uses the exact error of the nearest sum (Knuth's TwoSum). The product must
+// then be exact in the carrier; the planner guarantees that, and Isa::directed says which of the two cases holds.
 #if ISA_AVX512
 template <class C> INL typename C::V fma_odd(typename C::V a, typename C::V b, typename C::V c) {
     return pick_odd(fma_rd(a, b, c), fma_ru(a, b, c));
@@ -255,11 +257,11 @@ template <class C> INL_LONG typename C::V add_odd(typename C::V a, typename C::V
     typedef typename C::VU VU;
     const V s = a + b, bb = s - a, err = (a - (s - bb)) + (b - bb);
     const VU u = (VU)s;
-    // inexact, finite, even last bit: one step towards the error's sign
+    // Inexact, finite and with an even last bit: move one step towards the error's sign.
     const VI fix = (err != (V){}) & (err == err) & (VI)((VU)(u & C::EXP) != splat_u<C>(C::EXP)) & (VI)((VU)(u & 1) == (VU){});
-    const VI away = (VI)((err > (V){}) == (s > (V){}));  // all ones: magnitude grows
+    const VI away = (VI)((err > (V){}) == (s > (V){}));  // all ones: the magnitude grows
     const VU step = (VU)((away & 2) - 1);                // +1 or -1
-    // a nearest sum that overflowed is brought back to the largest finite value, which is odd
+    // A nearest sum that overflowed is moved back to the largest finite value, which is odd.
     const VI over = (VI)((VU)(u & ~C::SIGN) == splat_u<C>(C::EXP)) & (VI)((VU)((VU)a & C::EXP) != splat_u<C>(C::EXP)) &
                     (VI)((VU)((VU)b & C::EXP) != splat_u<C>(C::EXP));
     return (V)(u + ((VU)fix & step) - ((VU)over & 1));
