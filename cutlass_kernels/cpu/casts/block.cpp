@@ -1,5 +1,5 @@
-// Encoding, decoding and fake-quantising of blocks. Compiled once per ISA; the loops are written for the compiler to
-// vectorise, on bit patterns, so that every ISA gives the same bits.
+// This file encodes, decodes and fake-quantises blocks. It is compiled once per ISA. The compiler vectorises the loops,
+// which work on bit patterns, so that every ISA gives the same bits.
 #include "casts/block_fake.h"
 #include "casts/stream_floats.h"
 
@@ -46,7 +46,7 @@ template <int N> static void decode_one(const uint8_t* codes, int64_t n, const B
     decode_elements<N>(codes, n, f, factor, out);
 }
 
-// microxcaling's integers have a -0, which their codes have not: what underflowed from below
+// Restores signs of zeros. microxcaling's integers have a -0 for negative values that underflow; their codes have none.
 static void restore_signs(const float* x, int64_t n, const BlockFormat& f, int32_t scale, float* out) {
     const float factor = f.encode[scale];
     if (factor != factor || is_flushed(largest<0>(x, n), f)) return;
@@ -60,7 +60,7 @@ static void load_floats(const char* src, int dtype, int64_t step, int64_t n, flo
     for (int64_t i = 0; i < n; ++i) out[i] = odd_float(s[i * step]);
 }
 
-// 32 and 16 are what the named formats have: loops of known length
+// The named formats have blocks of 32 and 16: their loops have a length known at compile time.
 #define BY_LENGTH(call, n, ...) ((n) == 32 ? call<32>(__VA_ARGS__) : (n) == 16 ? call<16>(__VA_ARGS__) : call<0>(__VA_ARGS__))
 
 template <int N, Store STORE> static void encode_whole(const BlockArgs& a, const BlockTask& t, const float* x, int64_t blocks,
@@ -88,7 +88,7 @@ template <int N, Store STORE> static void decode_whole(const BlockArgs& a, const
 static bool takes_whole(const BlockArgs& a) {
     const BlockFormat& f = a.format;
     if (f.block_size != 32 && f.block_size != 16) return false;
-    // infinite elements under scales of zero, which e8m0 has not, need a look at each product
+    // Infinite elements under a scale of zero, which e8m0 does not have, need a check of each product.
     return a.op == DECODE ? !(f.rule == REAL && (f.flags & SPECIALS)) : has_fast_way(f);
 }
 
@@ -101,7 +101,8 @@ template <int N, Store STORE> static int64_t whole_blocks(const BlockArgs& a, co
     return blocks * N;
 }
 
-// Elements that whole blocks of a fast way take; the rest goes block by block.
+// Runs the fast way on whole blocks and returns how many elements it processed. The caller processes the rest block by
+// block.
 static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float* x, Store store, uint8_t* codes, float* out) {
     if (!takes_whole(a)) return 0;
     const bool wide = a.format.block_size == 32;
@@ -115,7 +116,7 @@ static int64_t whole_blocks(const BlockArgs& a, const BlockTask& t, const float*
     return wide ? whole_blocks<32, STORE_BYTES>(a, t, x, codes, out) : whole_blocks<16, STORE_BYTES>(a, t, x, codes, out);
 }
 
-// How whole blocks leave or take their codes in the tensor itself, without a pass of packing; else in bytes apart.
+// How whole blocks store or load their codes: packed in the tensor itself, or one byte each in a separate buffer.
 static Store direct_pairs(const BlockArgs& a) {
     const bool pairs =
         PACKS && a.op != QUANTIZE && a.code_step == 1 && a.format.bits <= 4 && !(a.format.flags & SPECIALS) && takes_whole(a);
@@ -127,7 +128,7 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     const BlockFormat& f = a.format;
     const int64_t n = t.count, size = f.block_size;
     float* values = (float*)t.work;                                             // loaded, or to be saved
-    uint8_t* bytes = (uint8_t*)t.work + (n * 8 + 63) / 64 * 64;                 // one code a byte
+    uint8_t* bytes = (uint8_t*)t.work + (n * 8 + 63) / 64 * 64;                 // one code per byte
     float* results = values + n;
     const bool in_place = a.src_dtype == F32 && a.src_step == 1;
     const float* x = in_place ? (const float*)t.src : values;
@@ -137,7 +138,7 @@ static void block_task(const BlockArgs& a, const BlockTask& t) {
     const bool in_bytes = a.op == QUANTIZE || a.packing != BYTES || a.code_step != 1;
     uint8_t* codes = in_bytes ? bytes : t.codes;
     if (a.op == DECODE && in_bytes) unpack(a.packing, t.codes + paired / 2, a.code_step, n - paired, bytes + paired);
-    // what streams by itself: aligned vectors, and whole blocks to the end
+    // Kernels can stream results themselves if vectors are aligned and all blocks are whole.
     const bool by_itself = ISA_STREAMS && takes_whole(a) && n % size == 0 && ((uintptr_t)t.dst & (WIDTH - 1)) == 0;
     const bool direct = a.op != ENCODE && a.dst_dtype == F32 && a.dst_step == 1 && (!t.stream || by_itself);
     float* out = direct ? (float*)t.dst : results;

@@ -1,4 +1,5 @@
-// Tensors of blocks: rows along the blocked dimension, cut into tasks of whole blocks, over threads.
+// This driver splits tensors of blocks into tasks and runs them on threads. A task is a range of whole blocks of one
+// row along the blocked dimension.
 #include <stdlib.h>
 #include <string.h>
 #include "casts/block.h"
@@ -18,7 +19,7 @@ static BlockFn kernel() {
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-// Bytes of packed codes before element `i` of a row; tasks start where that is whole.
+// Bytes of packed codes before element `i` of a row. A task starts where that number is whole.
 static int64_t code_offset(int packing, int64_t i) { return packing == BYTES ? i : packing == DENSE6 ? i / 4 * 3 : i / 2; }
 
 struct Blocks {
@@ -28,8 +29,8 @@ struct Blocks {
 
     explicit Blocks(const BlockArgs& args) : a(args) {
         for (int d = 0; d < a.dims; ++d) rows *= a.size[d];
-        // whole blocks, a multiple of eight so that packed codes end at a byte; few elements where rows interleave in
-        // memory, so that the cache lines of a task are still there for the next row
+        // A task has whole blocks, and a multiple of eight elements, so that packed codes end at a byte. Where rows
+        // interleave in memory a task is short, so that its cache lines are still in the cache for the next row.
         const bool interleaved = (a.op == DECODE ? a.dst_step : a.src_step) != 1;
         const int64_t group = a.format.block_size > a.k ? a.k : a.format.block_size * 8;
         const int64_t groups = (interleaved ? 256 : 4096) / group;

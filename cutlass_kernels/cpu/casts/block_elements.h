@@ -1,10 +1,10 @@
-// Element codes of one block: to codes under a factor, back, and their packing.
+// This file converts the elements of one block to codes and back, and packs codes.
 #pragma once
 #include "casts/block_scale.h"
 
 namespace gemmsim::NS {
 
-// Bits of the largest magnitude; NaN is larger than infinity there.
+// Bits of the largest magnitude. In these bits NaN is larger than infinity.
 template <int N> INL uint32_t largest(const float* x, int64_t n) {
     const int64_t count = N ? N : n;
     int32_t top = 0;
@@ -17,13 +17,13 @@ template <int N> INL uint32_t largest(const float* x, int64_t n) {
     return (uint32_t)top;
 }
 
-// Number of quanta and the exponent field it is counted in, as a code's magnitude.
+// The magnitude of a code: the number of quanta, plus the exponent field in whose quanta it is counted.
 template <int ROUNDING> INL int32_t magnitude(int32_t a, int32_t low, int trailing) {
     int32_t field = a & 0x7F800000;
     field = field > low ? field : low;
     int32_t q;
     if constexpr (ROUNDING == RNE) {
-        // adding 2^23 quanta rounds to them, ties to even
+        // Adding 2^23 quanta rounds to quanta, ties to even.
         const int32_t magic = field + ((23 - trailing) << 23);
         float t;
         memcpy(&t, &a, 4);
@@ -51,7 +51,7 @@ template <int N, int ROUNDING, bool INT, bool EDGES> static void encode_loop(con
     const int32_t low = (f.emin + 127) << 23, trailing = f.trailing, top = (int32_t)bits_of(f.max), nan_code = f.nan_code;
     const int32_t sign_shift = 32 - f.bits, mask = (1 << f.bits) - 1;
     const bool mxc = f.flags & MXC;
-    // the number just below half a quantum, which microxcaling's binary32 sum |t| + 0.5 takes up to one
+    // The number just below half a quantum. microxcaling's binary32 sum |t| + 0.5 rounds it up to one.
     const int32_t below_half = ((f.emin - trailing - 1 + 127) << 23) - 1;
     for (int64_t i = 0; i < count; ++i) {
         const float v = x[i] * factor;
@@ -73,8 +73,8 @@ template <int N, int ROUNDING, bool INT, bool EDGES> static void encode_loop(con
     }
 }
 
-// microxcaling's truncation: exponents by its rounded logarithm, so that numbers just below a power of two are counted in
-// the quanta above it.
+// microxcaling's truncation. Its exponent comes from a rounded logarithm, so that numbers just below a power of two are
+// counted in the quanta above it.
 static void encode_truncated(const float* x, int64_t n, const BlockFormat& f, float factor, uint8_t* codes) {
     for (int64_t i = 0; i < n; ++i) {
         const float v = x[i] * factor;
@@ -145,7 +145,7 @@ template <int N> INL void decode_elements(const uint8_t* codes, int64_t n, const
     for (int64_t i = 0; i < n; ++i) out[i] = (float)((int32_t)((uint32_t)codes[i] << up) >> up) * quantum * factor;
 }
 
-// codes of one byte each, to and from memory
+// Packs codes of one byte each into memory.
 INL void pack(int packing, const uint8_t* codes, int64_t n, uint8_t* out, int64_t step) {
     if (packing == BYTES) {
         for (int64_t i = 0; i < n; ++i) out[i * step] = codes[i];
@@ -170,6 +170,7 @@ INL void pack(int packing, const uint8_t* codes, int64_t n, uint8_t* out, int64_
     }
 }
 
+// Unpacks codes to one byte each.
 INL void unpack(int packing, const uint8_t* in, int64_t step, int64_t n, uint8_t* codes) {
     if (packing == BYTES) {
         for (int64_t i = 0; i < n; ++i) codes[i] = in[i * step];

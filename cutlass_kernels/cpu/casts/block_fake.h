@@ -1,11 +1,11 @@
-// Many whole blocks to the values that their codes have, without the codes.
+// This file rounds many whole blocks to the values that their codes have, without making codes.
 #pragma once
 #include "casts/block_many.h"
 
 namespace gemmsim::NS {
 
-// x rounded to quanta under `encode`, times `decode`: what encode_group and decode_group give one after the other. Integers
-// have no -0. `out` may be `x`.
+// Rounds x times `encode` to quanta and multiplies by `decode`. The result is that of encode_group followed by
+// decode_group. Integers have no -0. `out` may be `x`.
 #if ISA_AVX512
 template <int N, bool INT> static void fake_group(const float* x, int64_t blocks, const BlockFormat& f, const float* encode,
                                                   const float* decode, float* out, bool stream) {
@@ -22,7 +22,7 @@ template <int N, bool INT> static void fake_group(const float* x, int64_t blocks
             const I a = _mm512_min_epi32(_mm512_and_si512(u, positive), top);
             const __m512 magic = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_max_epi32(_mm512_and_si512(a, exponent), low), up));
             const __m512 rounded = _mm512_sub_ps(_mm512_add_ps(_mm512_castsi512_ps(a), magic), magic);
-            // sign ? u : rounded, bit by bit
+            // sign ? u : rounded, bit by bit.
             __m512 v = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(positive, u, _mm512_castps_si512(rounded), 0xAC));
             if (INT) v = _mm512_add_ps(v, _mm512_setzero_ps());
             v = _mm512_mul_ps(v, back);
@@ -53,13 +53,14 @@ template <int N, bool INT> static void fake_group(const float* x, int64_t blocks
 }
 #endif
 
-// The value of each scale code, with the tensor's own scale; NaN is the canonical one.
+// The value of a scale code times the tensor's scale. NaN is the canonical NaN.
 INL float decode_factor(const BlockFormat& f, int32_t scale) {
     const float factor = f.flags & TENSOR_SCALE ? f.tensor_scale * f.decode[scale] : f.decode[scale];
     return factor == factor ? factor : float_from(C32::NAN_BITS);
 }
 
-// Stops before the first group with NaN or infinity, or a scale beyond float: returns the blocks done.
+// Returns the number of blocks done. It stops before the first group with NaN or infinity, or with a scale beyond
+// float.
 template <int N> static int64_t fake_many(const float* x, int64_t blocks, const BlockFormat& f, float* out, bool stream) {
     for (int64_t first = 0; first < blocks; first += GROUP) {
         const int64_t count = blocks - first < GROUP ? blocks - first : GROUP;

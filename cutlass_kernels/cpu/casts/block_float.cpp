@@ -1,5 +1,5 @@
-// Block floating point in vectors: written for the compiler to vectorise, in double, where every scaled element is exact.
-// Compiled once per ISA.
+// This file rounds to block floating point. The compiler vectorises the loops, which compute in double, where every
+// scaled element is exact. The file is compiled once per ISA.
 #include <math.h>
 #include "casts/block_float.h"
 #include "casts/block_steps.h"
@@ -10,8 +10,8 @@ namespace NS {
 
 constexpr int64_t PIECE = 2048;
 
-// 2^-q and 2^q with q the exponent of the block's step, each as a product of two, since float64's range is twice as wide
-// as its largest power.
+// 2^-q and 2^q, where q is the exponent of the block's step. Each is a product of two powers, because neither of them
+// need be a normal float64 number.
 struct Step {
     double up[2], down[2], lo, hi;
 };
@@ -72,8 +72,8 @@ template <class C> static void round_any(const BlockFloatArgs& a, const typename
     }
 }
 
-// Nearest even in float lanes: adding and taking away 1.5 * 2^23 steps rounds to a multiple of the step, exactly where
-// that number is finite, the step a number, and |x| at most 2^22 steps.
+// Rounds to nearest even in float lanes: adding and subtracting 1.5 * 2^23 steps rounds to a multiple of the step. This
+// is exact where that number is finite, the step is a float, and |x| is at most 2^22 steps.
 template <int N> INL bool round_in_floats(const float* x, float* y, int64_t n, const BlockFloatArgs& a, uint64_t largest) {
     const int q = exponent_of(largest) + 2 - a.bits;
     if (q < -149 || q > 103 || a.bits > 22 || a.mode != RNE) return false;
@@ -98,7 +98,8 @@ template <int N> static void round_whole(const float* x, float* y, int64_t block
     }
 }
 
-// Elements that whole blocks of the usual lengths take, rounded; the rest goes block by block.
+// Rounds whole blocks of the usual lengths and returns how many elements it rounded. The caller rounds the rest block
+// by block.
 static int64_t round_usual(const float* x, float* y, int64_t n, const BlockFloatArgs& a, const C32::U* draws) {
     const int64_t blocks = n / a.block;
     switch (a.block) {
@@ -116,7 +117,8 @@ static bool round_floats(const float* x, float* y, int64_t n, const BlockFloatAr
 }
 static bool round_floats(const double*, double*, int64_t, const BlockFloatArgs&, uint64_t) { return false; }
 
-// One piece of a run in the carrier C: loaded, rounded, stored. The elements stay in `values` between the passes.
+// One piece of a run in the carrier C: it is loaded, rounded and stored. `values` holds the elements between these
+// passes.
 template <class C> struct Piece {
     typedef typename C::T T;
     const BlockFloatArgs& a;

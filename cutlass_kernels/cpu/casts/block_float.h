@@ -1,4 +1,4 @@
-// Block floating point: integers of a few bits under one power of two per block. Definition: docs/reference/formats.md.
+// Block floating point: integers of a few bits under one power of two per block. docs/reference/formats.md defines it.
 #pragma once
 #include "api.h"
 
@@ -6,19 +6,21 @@ namespace gemmsim {
 
 enum BlockFloatFlags : int32_t { LOWEST_CODE = 1, KEEP_INFINITY = 2 };  // the code -2^(bits-1) exists; infinities stay
 
-// What tensors are rounded to: integers under a shared power of two; single floats; floats under a shared power of two;
+// The target of the rounding: integers under a shared power of two; single floats; floats under a shared power of two;
 // integers under a shared float.
 enum BlockKind : int32_t { SHARED_EXPONENT = 0, FINITE_FLOATS = 1, SCALED_FLOATS = 2, SCALED_INTEGERS = 3 };
-enum FiniteFloatFlags : int32_t { FLUSH = 1, ABSOLUTE = 2 };  // nothing below 2^emin; magnitudes alone
+// FLUSH: magnitudes below 2^emin become zero. ABSOLUTE: results lose their signs.
+enum FiniteFloatFlags : int32_t { FLUSH = 1, ABSOLUTE = 2 };
 
-// Floats without codes for infinity and NaN, as a rounding.
+// A rounding to floats that have no codes for infinity and NaN.
 struct FiniteFloatArgs {
-    double max;  // infinity: the carrier overflows
+    double max;  // infinity: the carrier's own overflow applies
     int32_t trailing, emin, flags, mode;
 };
 
-// Dimensions: `outer_dims` that tell blocks apart, then `inner_dims` whose elements belong together. `block` elements of the
-// last one share an exponent (then there is one inner dimension), or, if it is 0, all elements of the inner dimensions.
+// The first `outer_dims` dimensions distinguish blocks. The elements of the following `inner_dims` belong together.
+// `block` elements of the last dimension share an exponent; there is then one inner dimension. If `block` is 0, all
+// elements of the inner dimensions share an exponent.
 struct BlockFloatArgs {
     const void* src;
     void* dst;
@@ -28,13 +30,14 @@ struct BlockFloatArgs {
     int64_t block;
     int64_t size[MAX_BATCH_DIMS], src_stride[MAX_BATCH_DIMS], dst_stride[MAX_BATCH_DIMS], index_stride[MAX_BATCH_DIMS];
     uint64_t seed;
-    // of the kinds other than SHARED_EXPONENT: elements (integers have `bits`, and `clamp` them), the scale, and how many
-    // exponents it lies below the block's largest
+    // These fields belong to the kinds other than SHARED_EXPONENT. `element` and `scaler` are the roundings of elements
+    // and of the scale. Integer elements have `bits`, and `clamp` says whether they saturate. The scale's exponent is
+    // `shift` below that of the block's largest element.
     FiniteFloatArgs element, scaler;
     int32_t kind, clamp, shift, unused;
 };
 
-// Elements at equal distances, and the row-major positions that their random bits belong to.
+// Equidistant elements, and the row-major positions of their random bits.
 struct BlockFloatRun {
     const char* src;
     char* dst;
@@ -44,15 +47,15 @@ struct BlockFloatRun {
 };
 
 struct BlockFloatIsa {
-    // bits of the largest finite magnitude, as a double
+    // Bits of the largest finite magnitude, as a double.
     uint64_t (*largest)(const BlockFloatArgs& a, const BlockFloatRun& run);
-    // a run that lies inside one block whose largest finite magnitude is given
+    // Rounds a run that lies inside one block with the given largest finite magnitude.
     void (*round)(const BlockFloatArgs& a, const BlockFloatRun& run, uint64_t largest);
-    // a run that is cut into blocks of a.block
+    // Rounds a run that consists of blocks of a.block elements.
     void (*blocks)(const BlockFloatArgs& a, const BlockFloatRun& run);
 };
 
-// A run that is cut into blocks of a.block, of the kinds other than SHARED_EXPONENT; computed in binary32.
+// Rounds a run that consists of blocks of a.block elements, for the kinds other than SHARED_EXPONENT, in binary32.
 typedef void (*ScaledBlocks)(const BlockFloatArgs& a, const BlockFloatRun& run);
 
 ScaledBlocks scaled_blocks_baseline();

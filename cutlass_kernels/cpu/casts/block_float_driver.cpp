@@ -1,4 +1,4 @@
-// Tensors in block floating point: runs of elements over threads.
+// This driver rounds tensors to block floating point: it distributes runs of elements over threads.
 #include <stdlib.h>
 #include <string.h>
 #include "casts/block_float.h"
@@ -27,8 +27,8 @@ static ScaledBlocks scaled_function() {
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-// Tasks are pieces of runs along the last dimension; neighbours in the outer dimensions follow each other, so that the
-// cache lines of strided runs serve all of them.
+// A task is a piece of a run along the last dimension. Consecutive tasks are neighbours in the outer dimensions, so
+// that they share the cache lines of strided runs.
 struct BlockFloatTasks {
     const BlockFloatArgs& a;
     int64_t groups = 1, rows = 1, length, piece, pieces;
@@ -79,7 +79,7 @@ static void raise_to(uint64_t* most, uint64_t value) {
     while (value > seen && !__atomic_compare_exchange_n(most, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
-// One exponent for all elements of a group: a pass that finds it, and one that rounds.
+// All elements of a group share an exponent: one pass finds it, and a second pass rounds.
 static int run_groups(const BlockFloatTasks& tasks, const BlockFloatIsa& isa, [[maybe_unused]] int threads) {
     const BlockFloatArgs& a = tasks.a;
     uint64_t* most = (uint64_t*)calloc((size_t)tasks.groups, sizeof(uint64_t));

@@ -1,5 +1,6 @@
-// Many whole blocks of a known length at once: constants stay in registers from block to block, and the scales of a group
-// are found before its elements. Nearest even, without microxcaling's rounding; blocks with NaN or infinity go one by one.
+// This file processes many whole blocks of a known length at once. Constants stay in CPU registers from block to block,
+// and the scales of a group of blocks are computed before its elements. It applies to nearest even without
+// microxcaling's rounding. Blocks with NaN or infinity are processed one by one.
 #pragma once
 #include "casts/block_elements.h"
 
@@ -7,15 +8,15 @@ namespace gemmsim::NS {
 
 constexpr int64_t GROUP = 64;  // blocks; their floats fit the first-level cache
 
-// Where a group's codes go: a byte each, or two in a byte, with the first in the low or in the high half.
+// How the codes of a group are stored: one byte each, or two in a byte with the first in the low or the high half.
 enum Store { STORE_BYTES, STORE_LOW_FIRST, STORE_HIGH_FIRST };
 
 INL bool has_fast_way(const BlockFormat& f) { return f.rounding == RNE && !(f.flags & MXC); }
 
 #if ISA_AVX512
-constexpr bool PACKS = true;  // whether encode_group and decode_group know pairs
+constexpr bool PACKS = true;  // encode_group and decode_group support two codes per byte
 
-// Sixteen codes in 32-bit lanes to memory.
+// Stores sixteen codes from 32-bit lanes.
 template <Store STORE> INL void store_codes(uint8_t* to, __m512i code) {
     if constexpr (STORE == STORE_BYTES) {
         _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8(code));
@@ -34,11 +35,11 @@ template <Store STORE> INL __m512i load_codes(const uint8_t* from) {
     return _mm512_and_si512(_mm512_or_si512(low, high), _mm512_set1_epi32(15));
 }
 
-// Asks for the floats of the next group while this one is computed: hardware prefetchers lose the thread at every group,
+// Prefetches the floats of the next group while this one is computed. Hardware prefetchers lose track at every group,
 // because its floats are read twice.
 INL void prefetch_group(const float* x, int64_t distance) { _mm_prefetch((const char*)(x + distance), _MM_HINT_T0); }
 
-// the same steps as below, sixteen elements at a time
+// This is the loop below (the version without AVX-512), sixteen elements at a time.
 template <int N, bool INT, Store STORE> static void encode_group(const float* __restrict x, int64_t blocks, const BlockFormat& f,
                                                                  const float* __restrict factors, uint8_t* __restrict codes) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
@@ -102,7 +103,8 @@ template <int N, bool INT, Store> static void encode_group(const float* __restri
 #endif
 
 #if ISA_AVX512
-// Largest of each of sixteen vectors: half of the lanes is left after every level, and the lanes tell whose they are.
+// The largest lane of each of sixteen vectors. Every level halves the number of lanes, and the position of a lane says
+// which vector it belongs to.
 INL __m512i largest_of_sixteen(__m512i* v) {
     for (int i = 0; i < 8; ++i)
         v[i] = _mm512_max_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
@@ -132,7 +134,7 @@ template <int N> static void largest_of_each(const float* x, int64_t blocks, uin
     for (; b < blocks; ++b) amax[b] = largest<N>(x + b * N, N);
 }
 
-// real_scale of every block, without branches in the loops. Whether all are numbers.
+// Computes real_scale of every block, without branches in the loops. Returns whether all are numbers.
 static bool real_scales(const uint32_t* __restrict amax, int64_t count, const BlockFormat& f, int32_t* __restrict scales,
                         float* __restrict factors) {
     const bool second = f.flags & TENSOR_SCALE;
@@ -156,7 +158,7 @@ static bool real_scales(const uint32_t* __restrict amax, int64_t count, const Bl
     return true;
 }
 
-// Scales of up to GROUP blocks, the factors their elements are multiplied by, and whether all numbers are finite.
+// Computes the scales of up to GROUP blocks and the factors for their elements. Returns whether all numbers are finite.
 template <int N> static bool group_scales(const float* from, int64_t count, const BlockFormat& f, int32_t* scales, float* factors,
                                           uint32_t* amax) {
     bool plain = true;
@@ -205,7 +207,7 @@ template <int N, Store STORE> static void encode_many(const float* x, int64_t bl
 }
 
 #if ISA_AVX512
-// Values of the sixteen codes of formats that small.
+// Values of the sixteen codes of a format of at most four bits.
 INL __m512 small_values(const BlockFormat& f) {
     uint8_t codes[16];
     float values[16];
@@ -214,7 +216,7 @@ INL __m512 small_values(const BlockFormat& f) {
     return _mm512_loadu_ps(values);
 }
 
-// The same for formats of at most four bits, by a table in a register.
+// Decodes formats of at most four bits, by a table in a CPU register.
 template <int N, Store STORE> static void decode_small(const uint8_t* __restrict codes, int64_t blocks, const BlockFormat& f,
                                                        const float* __restrict factors, float* __restrict out, bool stream) {
     constexpr int PER_BYTE = STORE == STORE_BYTES ? 1 : 2;
@@ -296,7 +298,8 @@ template <int N, bool INT, bool SPECIAL> static void decode_group(const uint8_t*
 
 #endif
 
-// Factors of NaN make NaN by themselves: every NaN here is the canonical one. Infinities times zero are left to the other way.
+// A NaN factor makes every product NaN, and every NaN here is the canonical one. Infinities times zero need the other
+// way (see takes_whole in block.cpp).
 template <int N, Store STORE> static void decode_many(const uint8_t* codes, int64_t blocks, const BlockFormat& f, const float* factors,
                                                       float* out, bool stream) {
 #if ISA_AVX512

@@ -1,4 +1,4 @@
-// The scale of one block from the bits of its largest magnitude.
+// This file computes the scale of one block from the bits of its largest magnitude.
 #pragma once
 #include "casts/block.h"
 #include "casts/elementwise.h"
@@ -15,7 +15,8 @@ INL uint32_t bits_of(float x) {
 
 INL int32_t clamp(int32_t x, int32_t low, int32_t high) { return x < low ? low : x > high ? high : x; }
 
-// floor(log2) of positive finite numbers, one more from the trailing field on that the table says.
+// floor(log2) of a positive finite number, plus one if its trailing field is at least the table's entry for its
+// exponent.
 INL int32_t log2_step(uint32_t bits, const int32_t* from) {
     int32_t exponent = (int32_t)(bits >> 23) - 127;
     uint32_t trailing = bits & 0x7FFFFFu;
@@ -44,7 +45,7 @@ INL int32_t log2_ceil_code(uint32_t amax, const BlockFormat& f) {
     return d ? clamp(log2_step(d, f.log2_from), -127, 127) + 127 : 0;
 }
 
-// Code of the scale, and the factor that elements are multiplied by.
+// The code of a power-of-two scale.
 INL int32_t power_scale(uint32_t amax, const BlockFormat& f) {
     if (f.rule == LOG2_FLOOR) return log2_floor_code(amax, f);
     if (f.rule == LOG2_CEIL) return log2_ceil_code(amax, f);
@@ -65,6 +66,7 @@ INL int32_t power_scale(uint32_t amax, const BlockFormat& f) {
     return clamp(field - 127 - f.scale_emax, -127, 128) + 127;
 }
 
+// The code of a float scale, and the factor that elements are multiplied by.
 INL int32_t real_scale(uint32_t amax, const BlockFormat& f, float* factor) {
     const float t = f.tensor_scale;
     const bool second = f.flags & TENSOR_SCALE;

@@ -1,10 +1,11 @@
-// What casts of blocks share: a block's largest magnitude, powers of two, and which way a quotient goes.
+// This file has what casts of blocks share: a block's largest magnitude, powers of two, and the direction in which a
+// quotient is rounded.
 #pragma once
 #include "casts/elementwise.h"
 
 namespace gemmsim::NS {
 
-// Exponent of a block without finite elements other than zero: the largest of the 8-bit exponents.
+// The exponent of a block whose finite elements are all zero: the largest 8-bit exponent.
 constexpr int NO_EXPONENT = 127;
 
 [[maybe_unused]] static double power(int e) { return double_of((uint64_t)(1023 + e) << 52); }
@@ -14,7 +15,7 @@ constexpr int NO_EXPONENT = 127;
     return largest ? 63 - __builtin_clzll(largest) - 1074 : NO_EXPONENT;
 }
 
-// N: the length, where it is known when this is compiled, else 0.
+// N is the length if the compiler knows it, else 0.
 template <class C, int N = 0> INL uint64_t largest_of(const typename C::T* x, int64_t n) {
     typename C::I most = 0;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
@@ -33,7 +34,7 @@ INL double nearest(double t) {  // |t| < 2^51
     return (t + magic) - magic;
 }
 
-// Whether |t| = |w| + f goes up from its whole part w; `rest`: there is a fraction, perhaps too small for t to show.
+// Whether |t| = |w| + f rounds up from its whole part w. `rest`: there is a fraction, which t may be too small to show.
 template <int MODE> INL bool goes_up(double v, double w, double f, bool rest, double scale, double R) {
     if (MODE == RNA) return f >= 0.5;
     if (MODE == RND) return v < 0 ? f >= 0.5 : f > 0.5;

@@ -1,4 +1,4 @@
-// Loads, stores, statistics and element-wise rounding of one ISA.
+// This file has the loads, stores, bounds and element-wise rounding of one ISA.
 #pragma once
 #include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
@@ -33,7 +33,7 @@ INL uint16_t float_to_half(float x) {
 INL float half_to_float(uint16_t h) {
     const uint32_t mag = (uint32_t)(h & 0x7FFFu) << 13, sign = (uint32_t)(h & 0x8000u) << 16;
     if (mag >= 0x0F800000u) return float_from(mag | 0x7F800000u | sign);  // infinity, NaN
-    const float x = float_from(mag) * 0x1p112f;  // the exponent's bias; exact, subnormals included
+    const float x = float_from(mag) * 0x1p112f;  // moves the exponent's bias; exact, subnormals included
     return sign ? -x : x;
 }
 INL uint16_t float_to_half(float x) {
@@ -64,7 +64,7 @@ INL uint16_t float_to_bf16(float x) {
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0x7FC0u;
     return (uint16_t)((u + 0x7FFFu + ((u >> 16) & 1u)) >> 16);
 }
-// a double rounded to odd in float: the next rounding, to 11 bits or fewer, is as if from the double
+// Rounds a double to odd in float. A second rounding to at most 11 bits then gives what rounding the double would give.
 INL float odd_float(double x) {
     const float f = (float)x;
     if ((double)f == x || x != x) return f;
@@ -102,7 +102,7 @@ template <class C> INL void save_any(const typename C::T* __restrict src, int64_
     typedef typename C::T T;
     typedef typename C::V V;
     int64_t done = 0;
-    if (dtype == (sizeof(T) == 4 ? F32 : F64) && stride == 1)  // a row of a result, as it is but for NaN
+    if (dtype == (sizeof(T) == 4 ? F32 : F64) && stride == 1)  // a contiguous row of a result, copied except for NaN
         for (; done + C::L <= n; done += C::L) {
             const V x = load<V>(src + done);
             store((T*)dst + done, select<C>(x != x, (V)splat_u<C>(C::NAN_BITS), x));
@@ -126,7 +126,7 @@ template <class C> INL void save_any(const typename C::T* __restrict src, int64_
     }
 }
 
-// The lanes of a vector as one number.
+// Reduces the lanes of a vector to one number.
 template <class V, class F> INL auto over_lanes(V v, F f) {
     auto x = v[0];
     for (size_t i = 1; i < sizeof v / sizeof v[0]; ++i) x = f(x, v[i]);
@@ -151,7 +151,8 @@ INL uint32_t all_bits(C32::VU v) { return (uint32_t)_mm512_reduce_or_epi32((__m5
 INL float sum_of_lanes(C32::V v) { return _mm512_reduce_add_ps((__m512)v); }
 #endif
 
-// What a panel's magnitudes are like, bit patterns all: the largest and, less one, the least that is not zero; all bits; their sum.
+// Bounds of a panel's magnitudes, as bit patterns: `most` is the largest, `least` the least that is not zero, minus
+// one, and `bits` the OR of all. `sum` is their sum as a number.
 template <class C> struct Magnitudes {
     typedef typename C::U U;
     U most, least, bits;
@@ -182,13 +183,13 @@ template <class C> struct Magnitudes {
         bits = all_bits(any);
         sum = sum_of_lanes(total);
     }
-    // The lowest set bit of all of normal numbers and zeros, as a number.
+    // The lowest set bit of any of the numbers, as a number. All must be normal or zero.
     static INL_MEMBER typename C::T lowest(const typename C::T* x, int64_t n) {
         typedef typename C::V V;
         typedef typename C::VU VU;
         VU low = splat_u<C>(~(U)0);
         each(x, n, [&](VU mag) __attribute__((always_inline)) {
-            // x minus x with that bit cleared, exactly; powers of two are their own
+            // x minus x with its lowest bit cleared is that bit, exactly. A power of two is its own lowest bit.
             const V m = (V)mag, truncation = (V)(VU)(mag & (mag - 1));
             const V last = (typename C::VI)((VU)(mag & C::FRAC) == (VU){}) ? m : m - truncation;
             const VU less = (VU)last - 1;
@@ -201,7 +202,7 @@ template <class C> struct Magnitudes {
     }
 };
 
-// Of any numbers.
+// Bounds of any numbers.
 template <class C> static __attribute__((noinline)) void stats_of_any(const typename C::T* x, int64_t n, Stats* out) {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -214,10 +215,10 @@ template <class C> static __attribute__((noinline)) void stats_of_any(const type
         V v = {};
         if (i + C::L <= n) v = load<V>(x + i);
         else memcpy(&v, x + i, (size_t)(n - i) * sizeof(T));
-        const VI all = (VI)((VU)v & ~C::SIGN), odd = all >= (VI)inf, mag = all & ~odd;  // the rest describes the finite elements
+        const VI all = (VI)((VU)v & ~C::SIGN), odd = all >= (VI)inf, mag = all & ~odd;  // the rest of the loop uses the finite elements
         special |= odd;
         top = imax(top, mag);
-        // value of the lowest set bit: x minus x with that bit cleared (exact); powers of two are their own
+        // Value of the lowest set bit: x minus x with that bit cleared, exactly. A power of two is its own lowest bit.
         const V m = (V)mag, truncation = (V)(VI)(mag & (mag - 1));
         const V last = (VI)(((VU)mag & C::FRAC) == (VU){}) ? m : m - truncation;
         const VI zero = mag == (VI){};
@@ -238,23 +239,24 @@ template <class C> static __attribute__((noinline)) void stats_of_any(const type
     T mx;
     memcpy(&mx, &t, sizeof mx);
     if ((double)mx > out->max_abs) out->max_abs = (double)mx;
-    const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
+    const double up = (double)s * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum, whatever the order of the additions
     if (up > out->row_sum) out->row_sum = up;
     if (t != 0) {
-        if (l < Const<C>::power(1 - C::BIAS)) wd = C::MB + 1;  // the exponent field of a subnormal bit says too little
+        if (l < Const<C>::power(1 - C::BIAS)) wd = C::MB + 1;  // the exponent field of a subnormal's lowest bit says too little
         if (wd > out->width) out->width = (int32_t)wd;
         const int e = __builtin_ilogb((double)l);
         if (e < out->lsb) out->lsb = e;
     }
 }
 
-// So many bits of a float leave no step exact, and fractions are no whole numbers: how low each element's lowest bit is need not be known.
-// (Exact sums are cut into slices by it.)
+// A panel of floats with more significant bits than this leaves no step exact, and its fractions are not whole numbers.
+// The exact place of the lowest bit then does not matter, and a cheap lower bound of it is enough. Doubles always need
+// the exact place: exact sums are sliced by it.
 constexpr int MANY_BITS = 12;
 
 template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* out) {
     typedef typename C::U U;
-    constexpr int64_t CHUNK = 4096;  // which the first-level cache holds
+    constexpr int64_t CHUNK = 4096;  // the first-level cache holds this many
     double sum = 0;
     for (int64_t i = 0; i < n; i += CHUNK) {
         const int64_t count = n - i < CHUNK ? n - i : CHUNK;
@@ -276,19 +278,19 @@ template <class C> INL void stats_of(const typename C::T* x, int64_t n, Stats* o
                                                                              : __builtin_ilogb((double)Magnitudes<C>::lowest(x + i, count));
         if (lsb < out->lsb) out->lsb = lsb;
     }
-    const double up = sum * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum whatever the order of adding
+    const double up = sum * (1.0 + 1e-6 * (double)(n + 16));  // above the true sum, whatever the order of the additions
     if (up > out->row_sum) out->row_sum = up;
 }
 
-// Which carrier can round its own values to `c` with round_general, and whether any vector can.
+// Whether round_general can round the carrier's values to `c`. If neither carrier can, vectors cannot round to `c`.
 template <class C> INL bool vector_can(const gemmsim::Cast& c) {
     if (c.mode == SRB || c.mode == SRC || (c.flags & (CODE_PARITY | NO_ZERO))) return false;
     if (c.p > C::MB + 1 || c.emin < 1 - C::BIAS || c.emax > C::EMAX) return false;
     if (c.mode == SR && c.rbits > (C::MB > 30 ? 32 : C::MB)) return false;
-    return c.emin - c.p + C::MB < C::BIAS;  // the quantum's patterns exist
+    return c.emin - c.p + C::MB < C::BIAS;  // bit patterns of the quantum exist
 }
 
-// Their numbers in turn: a0 b0 a1 b1 ...
+// Stores two vectors of numbers interleaved: a0 b0 a1 b1 ...
 INL void store_in_turn(C64::VU a, C64::VU b, uint32_t* to) {
 #if WIDTH == 64
     store(to, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
@@ -302,7 +304,7 @@ INL void store_in_turn(C64::VU a, C64::VU b, uint32_t* to) {
 #endif
 }
 
-// The words of the calls from `call` on, N * C64::L of them, as the numbers that elements take in order.
+// The words of N * C64::L Philox calls from `call` on, in the order in which elements take them.
 template <int N> INL void words_of_calls(uint64_t seed, uint64_t call, int site, uint32_t (&words)[N * 4 * C64::L]) {
     C64::VU x0[N], w[N][4];
     for (int n = 0; n < N; ++n) x0[n] = lanes64((uint32_t)call + (uint32_t)(n * C64::L), 1);
@@ -311,7 +313,7 @@ template <int N> INL void words_of_calls(uint64_t seed, uint64_t call, int site,
         store_in_turn((w[n][0] & 0xFFFFFFFFu) | (w[n][1] << 32), (w[n][2] & 0xFFFFFFFFu) | (w[n][3] << 32), words + n * 4 * C64::L);
 }
 
-// The draws of N * C64::L calls from `call` on, `r` bits each.
+// The draws of N * C64::L Philox calls from `call` on, `r` bits each.
 template <class C, int N> INL void draws_of_calls(uint64_t seed, uint64_t call, int site, int r, typename C::U* out) {
     constexpr int WORDS = N * 4 * C64::L;
     uint32_t words[WORDS];
@@ -321,7 +323,7 @@ template <class C, int N> INL void draws_of_calls(uint64_t seed, uint64_t call, 
         return;
     }
     uint16_t halves[2 * WORDS];
-    memcpy(halves, words, sizeof words);  // little-endian: a word's low half is its first
+    memcpy(halves, words, sizeof words);  // little-endian: a word's low half is its first draw
     for (int j = 0; j < 2 * WORDS; ++j) out[j] = (uint32_t)halves[j] >> (16 - r);
 }
 
@@ -342,12 +344,12 @@ template <class C> INL void draws_for(uint64_t seed, uint64_t index0, int64_t n,
     }
 }
 
-// Stochastic rounding of zeros and of numbers that the format holds as normal ones: an addition to the bits and a mask.
+// Stochastic rounding of zeros and of the format's normal numbers: an addition to the bits and a mask.
 template <class C> struct Draw {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
-    VU keep, up, down, normal, zero;  // zero: 1 where zeros keep their signs, so that they need nothing
+    VU keep, up, down, normal, zero;  // zero: 1 where zeros keep their signs, so that they need nothing else
     VI end;
 
     Draw(const Const<C>& k, const gemmsim::Cast& c)
@@ -362,7 +364,7 @@ template <class C> struct Draw {
     INL_MEMBER V round(V x, VU R) const { return (V)(((VU)x + (R << up >> down)) & keep); }
 };
 
-// A vector, by a stochastic cast.
+// Rounds a vector by a stochastic cast.
 template <class C> INL typename C::V round_drawn(typename C::V x, const Const<C>& k, const Draw<C>& simple, typename C::VU R) {
 #if !ISA_BASE
     if (__builtin_expect(none_set(simple.other(x)), 1)) return simple.round(x, R);
@@ -370,7 +372,7 @@ template <class C> INL typename C::V round_drawn(typename C::V x, const Const<C>
     return round_general<C, true>(x, k, R);
 }
 
-// Vectors of x, and of `draws` if there are any (null: none), through `f` to y.
+// Applies `f` to vectors of x, and of `draws` unless these are null, and stores the results in y.
 template <class C, class F> INL void each_vector(const typename C::T* x, typename C::T* y, int64_t n, const typename C::U* draws, F f) {
     typedef typename C::V V;
     typedef typename C::VU VU;
@@ -386,21 +388,23 @@ template <class C, class F> INL void each_vector(const typename C::T* x, typenam
     memcpy(y + i, &r, rest);
 }
 
-// The cast of mode SR that SRB and SRC are, once their numbers are made: of a random number 2 R + 1 of one bit more, as R and a half
-// carries where that does; of a value that is rounded to the random bits' own grid (finer_of) before.
+// Reduces the modes SRB and SRC to SR. SRB is SR with the random number 2 R + 1 of one more bit, because R and a half
+// carries exactly where 2 R + 1 does. SRC is SR of the value that has first been rounded to the quantum of the random
+// bits (finer_of).
 inline gemmsim::Cast simply_stochastic(gemmsim::Cast c) {
     if (c.mode == SRB) ++c.rbits;
     c.mode = SR;
     return c;
 }
 
-// To nearest even on the grid of 2^-r quanta, r random bits. What is past the end of the format stays past it, and finite.
+// Nearest even to multiples of 2^-r quanta, where r is the number of random bits. A value past the end of the format
+// stays past it, and stays finite.
 inline gemmsim::Cast finer_of(gemmsim::Cast c) {
     const double end = scale2(1, c.emax + 1), inf = __builtin_inf();
     return gemmsim::Cast{c.p + c.rbits, c.emin, RNE, 0, NEG_ZERO | PRESENT, c.emax + 1, -end, end, -end, end, -inf, inf};
 }
 
-// Which carrier can round its own values by one of the three stochastic modes.
+// Whether the carrier can round its own values by this stochastic mode (SR, SRB or SRC).
 template <class C> INL bool vectors_can_draw(const gemmsim::Cast& c) {
     if (c.mode < SR || !vector_can<C>(simply_stochastic(c))) return false;
     const int bits = c.p + c.rbits;

@@ -1,11 +1,12 @@
-// Element-wise rounding to the value sets of gemmsim/grid.h in vectors. Compiled once per ISA; what lanes cannot do goes to
-// the scalar code.
+// This file rounds elements to the value sets of gemmsim/grid.h in vectors. It is compiled once per ISA. Scalar code
+// rounds what these lanes cannot.
 #include "casts/elementwise.h"
 #include "tiles/other/irregular_format.h"
 
 namespace gemmsim::NS {
 
-// To nearest, ties toward one of the infinities: away from zero on one side of it, toward zero on the other.
+// Rounds to nearest, with ties toward one of the infinities: on one side of zero that is away from zero, on the other
+// side toward zero.
 template <class C> static void round_ties_loop(typename C::T* x, int64_t n, const Cast& c) {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -62,7 +63,7 @@ template <class C> static bool round_lanes(typename C::T* x, int64_t n, const Ca
     return true;
 }
 
-// Rounds n elements in place; false if these lanes cannot (then nothing is written).
+// Rounds n elements in place. Returns false, and writes nothing, if these lanes cannot.
 bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site) {
     if (carrier != 0) return round_lanes<C64>((double*)x, n, c, seed, index0, site);
     if (round_lanes<C32>((float*)x, n, c, seed, index0, site)) return true;

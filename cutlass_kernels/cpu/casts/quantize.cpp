@@ -1,4 +1,4 @@
-// Element-wise casts over whole tensors: any strides, dtypes and number of elements, in one pass.
+// This file casts whole tensors element by element in one pass: any strides, dtypes and number of elements.
 #include "api.h"
 #include "float_state.h"
 #include "gemmsim/philox.h"
@@ -7,7 +7,7 @@ namespace gemmsim {
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-// Dimensions merged where both tensors allow it; for deterministic casts the order of elements is free, so that
+// Dimensions are merged where both tensors allow it. A deterministic cast may visit elements in any order, so its
 // dimensions are first sorted by the destination's strides.
 struct Layout {
     int dims = 0;
@@ -69,7 +69,7 @@ struct Quantizer {
           direct(contiguous && a.src_dtype == a.dst_dtype && a.src_dtype <= F64 && a.cast.mode < SR),
           stream(n * size_of(a.dst_dtype) >= (4 << 20)) {}
 
-    // n elements from the given element offsets; `index` is the first one's row-major position.
+    // Casts n elements from the given element offsets. `index` is the first one's row-major position.
     void piece(int64_t at_src, int64_t at_dst, int64_t step_src, int64_t step_dst, int64_t n, uint64_t index) const {
         const char* s = (const char*)q.src + at_src * size_of(q.src_dtype);
         char* d = (char*)q.dst + at_dst * size_of(q.dst_dtype);

@@ -1,6 +1,6 @@
-// Finite floats, and blocks of them or of integers under one scale, written for the compiler to vectorise. Scales that are
-// powers of two leave float64 exact; quotients by a block's own float scale are binary32's, as the format is defined.
-// Compiled once per ISA.
+// This file rounds to finite floats, and to blocks of finite floats or integers under one scale. The compiler
+// vectorises the loops. Products with scales that are powers of two are exact in float64. Quotients by a block's own
+// float scale are rounded to binary32, as the format is defined. The file is compiled once per ISA.
 #include <math.h>
 #include "casts/block_float.h"
 #include "casts/block_steps.h"
@@ -10,7 +10,7 @@ namespace gemmsim {
 namespace NS {
 
 constexpr int64_t PIECE = 2048;
-// Nearest, of formats without a significand field: a tie goes by the exponent's low bit.
+// Nearest rounding for formats without a significand field: the exponent's low bit decides ties.
 constexpr int RNE_EXPONENT = 100;
 
 struct FloatGrid {
@@ -32,7 +32,7 @@ static FloatGrid grid_of(const FiniteFloatArgs& f, int rbits) {
     return g;
 }
 
-// v on the grid; |v| < 2^900, infinity or NaN.
+// Rounds v to the value set; |v| < 2^900, or v is infinite or NaN.
 template <int MODE> INL double round_float(double v, const FloatGrid& g, double R) {
     const double a = fabs(v);
     const int64_t field = (int64_t)(bits_of(a) & (0x7FFull << 52)), e = field > g.least ? field : g.least;
@@ -44,7 +44,7 @@ template <int MODE> INL double round_float(double v, const FloatGrid& g, double 
         r = nearest(t);
     } else {
         const double w = trunc(t), f = fabs(t - w);
-        const bool odd = (e >> 52) & 1;  // float64's bias is odd as binary32's is
+        const bool odd = (e >> 52) & 1;  // float64's bias is odd, as binary32's is
         const bool up = MODE == RNE_EXPONENT ? f > 0.5 || (f == 0.5 && odd) : goes_up<MODE>(v, w, f, f > 0, g.scale, R);
         r = up ? w + copysign(1.0, v) : w;
     }
@@ -56,7 +56,7 @@ template <int MODE> INL double round_float(double v, const FloatGrid& g, double 
     return v == v ? z + 0.0 : canonical_nan();
 }
 
-// y = grid(x * up) * down
+// y = round(x * up) * down
 template <int MODE> static void round_floats_as(const float* x, float* y, int64_t n, const FloatGrid& grid, double up, double down,
                                                 const C32::U* draws) {
     const FloatGrid g = grid;
@@ -83,8 +83,9 @@ static void round_floats(const float* x, float* y, int64_t n, const FiniteFloatA
     }
 }
 
-// Nearest even in float lanes, in place of a scaled grid the grid times 2^e: adding and taking away 1.5 * 2^23 quanta rounds
-// to a multiple of the quantum, exactly where that number is finite and the smallest normal number is one of float's.
+// Rounds to nearest even in float lanes. Instead of scaling elements it uses the value set times 2^e. Adding and
+// subtracting 1.5 * 2^23 quanta rounds to a multiple of the quantum. This is exact where that number is finite and the
+// smallest normal number is a normal float.
 template <int N> static void round_near_as(const float* x, float* y, int64_t n, int trailing, float limit, float least, bool flush,
                                            bool absolute) {
     const uint32_t more = ((uint32_t)(23 - trailing) << 23) | 0x400000;
@@ -95,7 +96,7 @@ template <int N> static void round_near_as(const float* x, float* y, int64_t n, 
         float v = x[i];
         v = v > limit ? limit : v;
         v = v < -limit ? -limit : v;
-        uint32_t field;  // of a NaN the sum wraps
+        uint32_t field;  // for a NaN the sum wraps
         memcpy(&field, &v, sizeof field);
         field &= 0x7F800000;
         field = (field > lowest ? field : lowest) + more;
@@ -126,13 +127,13 @@ static bool round_near(const float* x, float* y, int64_t n, const FiniteFloatArg
     return true;
 }
 
-// The grid times 2^e as a cast that float lanes have (rounders.h). False: they have none.
+// Expresses the value set times 2^e as a cast for float lanes (tiles/rounders.h). Returns false if there is none.
 static bool cast_of(const FiniteFloatArgs& f, int rbits, int e, Cast* c) {
     const bool own_range = isinf(f.max);  // what leaves the carrier is infinite
     const double most = own_range ? power(127) * (2.0 - power(-f.trailing)) : f.max * power(e);
     if ((f.mode == RNE && f.trailing == 0) || f.mode < RNE || f.mode == SRC || most > 0x1.fffffep127) return false;
     const double end = own_range ? (double)INFINITY : most;
-    const bool halfway = f.mode == SRB;  // R and a half: one bit more, which is set
+    const bool halfway = f.mode == SRB;  // R and a half: one more bit, which is set
     *c = Cast{f.trailing + 1, f.emin + e, halfway ? (int32_t)SR : f.mode, rbits + halfway, 0, ilogb(most), -most, most, -end, end,
               -end,           end};
     return vector_can<C32>(*c);
@@ -161,7 +162,8 @@ static bool round_lanes(const float* x, float* y, int64_t n, const FiniteFloatAr
     return true;
 }
 
-// y = integer(x / c) * scale, each step in binary32. 1.5 * 2^23 makes the nearest integer of quotients below 2^22.
+// y = integer(x / c) * scale, each step in binary32. Adding and subtracting 1.5 * 2^23 makes the nearest integer of
+// quotients below 2^22.
 template <int N> static void near_integers(const float* x, float* y, int64_t n, float c, float scale, float hi) {
     const float magic = 0x1.8p23f;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
@@ -216,7 +218,8 @@ static void round_integers(const float* x, float* y, int64_t n, float c, float s
     }
 }
 
-// Infinity and NaN count: they are the largest. N: the length, where it is known when this is compiled, else 0.
+// Bits of the largest magnitude, where infinity and NaN are the largest. N is the length if the compiler knows it, else
+// 0.
 template <int N> static uint32_t largest_pattern(const float* x, int64_t n) {
     int32_t most = 0;
     for (int64_t i = 0; i < (N ? N : n); ++i) {
@@ -238,7 +241,8 @@ struct BlockRounder {
     explicit BlockRounder(const BlockFloatArgs& args)
         : a(args), element(grid_of(args.element, args.rbits)), scaler(grid_of(args.scaler, 0)) {}
 
-    // What the largest magnitude of a block is: a float for integers, the finite one's bits as a double for floats.
+    // The largest magnitude of a block: for integers the bits of a float, for floats those of the largest finite one as
+    // a double.
     uint64_t largest(const float* x, int64_t n) const {
         if (a.kind == SCALED_INTEGERS)
             return n == 16 ? largest_pattern<16>(x, n) : n == 32 ? largest_pattern<32>(x, n) : largest_pattern<0>(x, n);
@@ -261,11 +265,11 @@ struct BlockRounder {
         if (a.kind != SCALED_INTEGERS) round_floats(x, y, n, a.element, element, up, down, draws);
         else if (c > 0) round_integers(x, y, n, c, scale, a, draws);
         else
-            for (int64_t i = 0; i < n; ++i) y[i] = x[i] == x[i] ? x[i] : float_from(C32::NAN_BITS);  // zeros alone, or a NaN
+            for (int64_t i = 0; i < n; ++i) y[i] = x[i] == x[i] ? x[i] : float_from(C32::NAN_BITS);  // only zeros, or a NaN
     }
 };
 
-// One piece of a run: loaded, rounded, stored.
+// One piece of a run: it is loaded, rounded and stored.
 struct ScaledPiece {
     const BlockFloatArgs& a;
     const BlockFloatRun& run;
@@ -298,7 +302,7 @@ struct ScaledPiece {
     }
 };
 
-// A block longer than a piece: a pass for its scale, one that rounds.
+// A block longer than a piece takes two passes: one for its scale, one that rounds.
 static void long_block(ScaledPiece& piece, BlockRounder& rounder, int64_t first, int64_t count) {
     uint64_t most = 0;
     for (int64_t i = 0; rounder.a.kind != FINITE_FLOATS && i < count; i += PIECE) {

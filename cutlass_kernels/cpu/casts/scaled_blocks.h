@@ -1,4 +1,4 @@
-// Blocks that find their own scale: their largest magnitude, itself or in e8m0 or e4m3.
+// These blocks find their own scale: the block's largest magnitude itself, or that rounded to e8m0 or e4m3.
 #pragma once
 #include "casts/scaled_lanes.h"
 
@@ -25,7 +25,7 @@ INL float largest_of(const float* x, int64_t n) {
 #endif
 }
 
-// The least power of two that is at least amax / high, as factors; 1 for an amax of zero, infinity or NaN.
+// The least power of two that is at least amax / high, as factors. The power is 1 for an amax of zero, infinity or NaN.
 INL void power_scales(const float* amax, int64_t n, float high, float* in, float* out) {
     for (int64_t i = 0; i < n; ++i) {
         const bool usable = amax[i] > 0 && amax[i] < __builtin_inff();
@@ -40,7 +40,7 @@ INL void power_scales(const float* amax, int64_t n, float high, float* in, float
     }
 }
 
-// Scales in e4m3 under the tensor's scale, multiplied out: what elements are divided and multiplied by.
+// e4m3 scales times the tensor's scale: elements are divided by these and multiplied again.
 INL void real_scales(const float* amax, int64_t n, float high, float second, float* effective) {
     const ScaledGrid e4m3 = {0, TIES_EVEN, 3, -6, -448.0f, 448.0f};
     const LaneGrid g(e4m3);
@@ -53,7 +53,7 @@ INL void real_scales(const float* amax, int64_t n, float high, float second, flo
     }
 }
 
-// One block under its factors. N: its length, 0 for any.
+// Casts one block with its factors. N is its length, or 0 for any length.
 template <int N, int KIND, bool DIVIDE_IN, int OUT> INL VI cast_block(const float* x, float* y, int64_t n, const float* in,
                                                                       const float* out, const LaneGrid& g, bool stream) {
     if (stream) return cast_run<KIND, DIVIDE_IN, OUT, false, true>(x, y, N ? N : n, in, out, g);

@@ -1,4 +1,4 @@
-// Scaled casts of rows. Compiled once per ISA; every ISA gives the same bits.
+// This file casts rows under scales. It is compiled once per ISA, and every ISA gives the same bits.
 #include "casts/scaled_blocks.h"
 
 namespace gemmsim {
@@ -17,7 +17,7 @@ template <bool ARRAYS, bool STREAM> static VI cast_any(const ScaledArgs& a, cons
     return cast_run<INTEGER_KIND, false, DIVIDE, ARRAYS, STREAM>(x, y, n, in, out, g);
 }
 
-// Under one scale; elements before an aligned address go the ordinary way.
+// Casts under one scale. Elements before the first aligned address are stored without streaming.
 static VI cast_plain(const ScaledArgs& a, const float* x, float* y, int64_t n, const float* in, const float* out, const LaneGrid& g,
                      bool stream) {
     if (!stream || (uintptr_t)y % 4) return cast_any<false, false>(a, x, y, n, in, out, g);
@@ -57,7 +57,8 @@ static void affine_run(const ScaledArgs& a, const float* x, float* y, int64_t n,
     }
 }
 
-// A row through a small buffer: other dtypes and strides, amax or bias along the row, affine ranges.
+// Casts a row through a small buffer. This handles other dtypes and strides, an amax or bias along the row, and affine
+// ranges.
 static VI cast_chunks(const ScaledArgs& a, const ScaledTask& t, const char* src, char* dst, const float* amax, const float* second,
                       const LaneGrid& g) {
     alignas(64) float x[CHUNK], in[CHUNK], out[CHUNK], bias[CHUNK], raw[CHUNK];

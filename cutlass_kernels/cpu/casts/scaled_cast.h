@@ -1,17 +1,17 @@
-// Scaled casts: x times a scale, rounded to a grid, scaled back. Python mirrors these records field by field
-// (gemmsim/backends/cpu/scaled_cast.py); gemmsim_scaled_abi() guards that.
+// Scaled casts: x times a scale, rounded to a value set, scaled back. Python mirrors these records field by field
+// (gemmsim/backends/cpu/scaled_cast.py), and gemmsim_scaled_abi() checks their size.
 #pragma once
 #include <stdint.h>
 #include "api.h"
 
 namespace gemmsim {
 
-// Where the scale comes from.
+// The source of the scale.
 enum ScaledRule : int32_t {
     GIVEN_AMAX = 0,   // a tensor of amax, broadcast by strides of 0; null: no scale
     BLOCK_AMAX = 1,   // the largest magnitude of each block
-    BLOCK_POWER = 2,  // the same over the largest element, up to the next power of two (e8m0)
-    BLOCK_REAL = 3,   // the same under the tensor's scale, in e4m3 (NVFP4)
+    BLOCK_POWER = 2,  // amax / high of each block, rounded up to a power of two (e8m0)
+    BLOCK_REAL = 3,   // amax / high of each block, under the tensor's scale, rounded to e4m3 (NVFP4)
     AFFINE_RANGE = 4  // amax and second are the ends of a range
 };
 enum ScaledStatus : int32_t { NEGATIVE_INPUT = 1, AMAX_NOT_FINITE = 2 };
@@ -23,7 +23,7 @@ struct ScaledGrid {
     float low, high;
 };
 
-// dst = cast(src) element by element; blocks lie along the last dimension.
+// dst = cast(src), element by element. Blocks lie along the last dimension.
 struct ScaledArgs {
     const void* src;
     void* dst;
@@ -37,7 +37,7 @@ struct ScaledArgs {
         second_stride[MAX_BATCH_DIMS];
 };
 
-// `rows` rows of `n` elements. `work` has room for scaled_work(n) bytes.
+// A task casts `rows` rows of `n` elements. `work` has room for scaled_work(n) bytes.
 struct ScaledTask {
     const char* src;
     char *dst, *work;
@@ -47,7 +47,7 @@ struct ScaledTask {
     int64_t src_row, dst_row, amax_row, second_row;
     bool stream;
 };
-typedef int (*ScaledFn)(const ScaledArgs& args, const ScaledTask& task);  // ScaledStatus
+typedef int (*ScaledFn)(const ScaledArgs& args, const ScaledTask& task);  // returns ScaledStatus flags
 
 constexpr int64_t scaled_work(int64_t n) { return n * 8 + 4096; }
 
@@ -59,4 +59,4 @@ ScaledFn scaled_cast_avx512();
 }  // namespace gemmsim
 
 GEMMSIM_API int64_t gemmsim_scaled_abi();                          // size of ScaledArgs
-GEMMSIM_API int gemmsim_scaled_cast(const gemmsim::ScaledArgs* a);  // ScaledStatus, or -1: out of memory
+GEMMSIM_API int gemmsim_scaled_cast(const gemmsim::ScaledArgs* a);  // ScaledStatus flags, or -1: out of memory

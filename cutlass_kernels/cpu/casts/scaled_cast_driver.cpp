@@ -1,4 +1,4 @@
-// Scaled casts of whole tensors: dimensions merged, cut into tasks of rows, over threads.
+// This driver runs scaled casts of whole tensors: it merges dimensions, and distributes tasks of rows over threads.
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
@@ -22,8 +22,8 @@ struct ScaledDim {
     int64_t size, src, dst, amax, second;
 };
 
-// Dimensions without those of size one, merged where all tensors allow it. Blocks stay along the last one; elsewhere the
-// order is free, and follows the destination's memory.
+// The dimensions without those of size one, merged where all tensors allow it. Blocks stay along the last dimension.
+// The order of the other dimensions is free and follows the destination's memory.
 struct ScaledDims {
     int count = 0;
     ScaledDim dim[MAX_BATCH_DIMS + 1];

@@ -1,4 +1,5 @@
-// Vectors of floats to a scaled grid: each step one rounding, NaN stays NaN, the sign of zero stays.
+// This file rounds vectors of floats to a scaled value set. Each step rounds once. NaN stays NaN, and zeros keep their
+// signs.
 #pragma once
 #include "casts/elementwise.h"
 #include "casts/scaled_cast.h"
@@ -24,7 +25,7 @@ struct LaneGrid {
 
 INL V with_sign(V magnitude, V t) { return (V)((VU)magnitude | ((VU)t & C32::SIGN)); }
 
-// Adding and taking off 2^23 quanta rounds to them, ties to even.
+// Adding and subtracting 2^23 rounds to integers, ties to even.
 INL V round_integer(V t, const LaneGrid& g) {
     t = vmax(g.low, vmin(g.high, t));
     const V a = (V)((VU)t & ~C32::SIGN);
@@ -64,7 +65,8 @@ INL void store_lanes(float* y, V r, bool stream) {
     store(y, r);
 }
 
-// n elements; in and out are arrays (ARRAYS) or one number each. Returns whether one is below zero.
+// Casts n elements; `in` and `out` are arrays (ARRAYS) or one number each. Integer kinds return whether an input is
+// below zero.
 template <int KIND, bool DIVIDE_IN, int OUT, bool ARRAYS, bool STREAM> INL VI cast_run(const float* x, float* y, int64_t n, const float* in,
                                                                                        const float* out, const LaneGrid& g) {
     VI negative = {};
@@ -97,7 +99,7 @@ INL bool any(VI v) {
     return all != 0;
 }
 
-// What to multiply by and what to take the results by, of L amaxes.
+// For L amaxes: `in` is the factor of the elements, and results are divided (INTEGER) or multiplied by `out`.
 template <bool INTEGER> INL void scale_lanes(V amax, V high, V* in, V* out) {
     const V one = splat<C32>(1.0f);
     const VI tiny = (VI)(amax <= splat<C32>(TINY_AMAX));
@@ -111,7 +113,7 @@ template <bool INTEGER> INL void scale_lanes(V amax, V high, V* in, V* out) {
     }
 }
 
-// `n` amaxes; the arrays hold whole vectors.
+// scale_lanes for `n` amaxes. The arrays `in` and `out` hold whole vectors.
 template <bool INTEGER> INL void scale_run(const float* amax, int64_t n, V high, float* in, float* out) {
     for (int64_t i = 0; i < n; i += L) {
         V a = splat<C32>(1.0f), p, q;

@@ -1,4 +1,4 @@
-// A copy of floats past the caches, for results that nobody reads soon.
+// This file copies floats past the caches, for results that are not read again soon.
 #pragma once
 #include "vec.h"
 
