@@ -1,4 +1,5 @@
-// Row operations of one ISA: rows gathered into lanes, the bodies of rows/*.h, results put back.
+// This file computes row operations of one ISA. It gathers rows into lanes, runs the bodies of cutlass_kernels/rows,
+// and stores the results.
 #include "rows/rows_lanes.h"
 #include "rows/rows_narrow.h"
 #include "rows/norm.h"
@@ -9,7 +10,8 @@ namespace NS {
 
 using rows::ScalarLanes;
 
-// `n` numbers of a tensor as doubles, `step` apart in `to`; and back. NaN is stored as the canonical one.
+// Reads `n` numbers of a tensor as doubles, `step` apart in `to`; put() writes them back. NaN is stored as the
+// canonical NaN.
 static void fetch(const void* from, int dtype, int64_t at, int64_t n, double* to, int64_t step) {
     if (dtype == F64)
         for (int64_t i = 0; i < n; ++i) to[i * step] = ((const double*)from)[at + i];
@@ -28,7 +30,7 @@ template <class L> struct Group {
     typedef typename L::V V;
     const RowArgs& a;
     int64_t first;
-    int live;  // rows in use, of L::COUNT
+    int live;  // rows in use, at most L::COUNT
 
     void gather(const void* p, V* v) const {
         double* const d = (double*)v;
@@ -94,7 +96,7 @@ template <class L> static void run_rows(L lanes, const RowArgs& a, int64_t first
     if (a.op == NORM || a.op == NORM_GRAD) g.gather_cols(a.in[1], w);
     if (a.op == NORM) g.gather_cols(a.in[2], b);
     lanes.cols = (uint64_t)a.cols;
-    if (a.order > 1) lanes.cols += (uint64_t)a.order;  // its combining additions draw too
+    if (a.order > 1) lanes.cols += (uint64_t)a.order;  // the order's combining additions draw too
     for (int64_t i = 0; i < count; i += L::COUNT) {
         g.first = lanes.row = (uint64_t)(first + i);
         g.live = (int)(count - i < (int64_t)L::COUNT ? count - i : (int64_t)L::COUNT);
@@ -115,7 +117,7 @@ template <class L> static typename L::V apply(const L& lanes, int f, typename L:
     }
 }
 
-// Elements are rows of one column here.
+// Applies a function to elements. Each element is a row of one column here.
 template <class L> static void run_map(L lanes, const RowArgs& a, int64_t first, int64_t count) {
     typedef typename L::V V;
     enum { BLOCK = 256 };
@@ -134,7 +136,7 @@ template <class L> static void run_map(L lanes, const RowArgs& a, int64_t first,
     }
 }
 
-// Whether vectors know the step's rounding: see rows_lanes.h.
+// Whether vectors support the step's rounding (rows_lanes.h). If so, sets the step's way.
 static bool vector_way(rows::Step& s) {
     const Cast& c = s.cast;
     const int bits = c.p + (c.mode >= SR ? c.rbits + 1 : 0);
@@ -148,7 +150,7 @@ static bool vector_way(rows::Step& s) {
     return true;
 }
 
-// Rows in doubles but for those that floats can do.
+// Computes rows in float lanes where steps and data allow it, else in double lanes.
 static void run_groups(const VectorLanes& lanes, const RowArgs& a, int64_t first, int64_t count, char* work) {
     NarrowSteps narrow;
     narrow_steps(a, &narrow);

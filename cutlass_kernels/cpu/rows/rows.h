@@ -1,4 +1,4 @@
-// Row operations: records and entry points. Python mirrors them (gemmsim/backends/cpu/rows.py).
+// Records and entry points of row operations. Python mirrors the records (gemmsim/backends/cpu/rows.py).
 #pragma once
 #include "api.h"
 #include "rows/lanes.h"
@@ -8,8 +8,7 @@ namespace gemmsim {
 enum RowOp : int32_t { ROW_MAP = 0, ROW_SUM = 1, SOFTMAX = 2, LOG_SOFTMAX = 3, SOFTMAX_GRAD = 4, NORM = 5, NORM_GRAD = 6 };
 enum { ROW_STEPS = 13, ROW_INPUTS = 5, ROW_OUTPUTS = 3 };
 
-// Contiguous matrices (rows, cols) of float32 (dtype F32) or float64; vectors of rows or of cols where an operation
-// has such:
+// Contiguous matrices (rows, cols) of float32 (dtype F32) or float64. Some operands are vectors of rows or of cols:
 //   MAP            in: a, b (null for functions of one argument)             out: f(a, b)      function
 //   SUM            in: x                                                     out: vector of rows
 //   SOFTMAX        in: x                                                     out: y
@@ -26,7 +25,7 @@ struct RowArgs {
     rows::Step steps[ROW_STEPS];
 };
 
-// `count` rows from `first` on; `work` has room for row_work(args) bytes.
+// Computes `count` rows from `first` on. `work` has room for row_work(args) bytes.
 typedef void (*RowFn)(const RowArgs& args, int64_t first, int64_t count, char* work);
 inline int64_t row_work(const RowArgs& a) {
     return (a.op == ROW_MAP ? 64 : (2 * (a.op >= SOFTMAX_GRAD) + 3) * (a.cols + 8)) * 8 * 8 + 4096;

@@ -1,4 +1,5 @@
-// Row operations over threads: tasks of whole rows (elements, for maps), so that no bit depends on their number.
+// This driver runs row operations on threads. A task has whole rows (elements, for ROW_MAP), so that results do not
+// depend on the number of tasks.
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
@@ -16,7 +17,7 @@ static RowFn row_kernel() {
     return GEMMSIM_NARROWEST(rows)();
 }
 
-// Work space of a thread, kept between calls: mapping it anew costs as much as eight rows.
+// Work space of a thread. It persists between calls, because mapping new pages costs as much as eight rows.
 struct RowWork {
     char* memory = nullptr;
     int64_t size = 0;
@@ -31,7 +32,7 @@ struct RowWork {
     }
 };
 
-// Full vectors of 16 floats if every thread gets some; half ones, of 8 doubles, if not.
+// Full vectors of 16 floats if every thread then has a task, else half vectors of 8 doubles.
 static int64_t rows_per_task(const RowArgs& a) {
     if (a.rows < 16 * (int64_t)a.threads) return a.threads > 1 ? 8 : 16;
     return a.rows >= 64 * (int64_t)a.threads ? 64 : 16;

@@ -1,7 +1,8 @@
-// The steps of row operations on vectors of doubles: a row in each lane (rows/lanes.h says what each step means).
+// This file computes the steps of row operations on vectors of doubles, with one row in each lane. rows/lanes.h defines
+// each step.
 //
-// Sums, products, quotients and roots are rounded to odd in double, which makes the rounding to a format of up to 50
-// bits (random ones included) the only one. Operands are numbers of such formats inside float32's range, so that
+// Sums, products, quotients and roots are rounded to odd in double. The rounding to a format of up to 50 bits (random
+// bits included) is then the only one that counts. Operands are numbers of such formats inside float32's range, so
 // products are exact and no residual underflows.
 #pragma once
 #include "casts/elementwise.h"
@@ -10,8 +11,8 @@
 
 namespace gemmsim::NS {
 
-// How a step rounds: float32 by the conversion instruction, nearest by adding a large number, any deterministic mode and
-// SR by bits, and the rest number by number.
+// How a step rounds. ROW_FLOAT: to float32 by the conversion instruction. ROW_NEAREST: to nearest even by adding a
+// large number. ROW_BITS and ROW_RANDOM: any deterministic mode, and SR, on the bits. ROW_SINGLE: number by number.
 enum RowWay : int32_t { ROW_FLOAT = 0, ROW_NEAREST = 1, ROW_BITS = 2, ROW_RANDOM = 3, ROW_SINGLE = 4 };
 
 struct Vectors {
@@ -69,7 +70,7 @@ struct VectorLanes {
         for (int i = 0; i < COUNT; ++i) r[i] = draw(s, k, i);
         return r;
     }
-    // x: exact or rounded to odd
+    // x is exact or rounded to odd.
     inline __attribute__((always_inline)) V round(V x, int step, int64_t k) const {
         const rows::Step& s = steps[step];
         const Const<C64>& c = consts[step];
@@ -82,7 +83,8 @@ struct VectorLanes {
         if (s.way == ROW_RANDOM) return round_general<C64, true>(x, c, draws(s, k));
         return round_singly(x, s, k);
     }
-    // y, the nearest double to a value that is y + something of the sign of `rest`, moved to an odd neighbour
+    // Rounds to odd. y is the nearest double to a value y + d, where d has the sign of `rest`. An inexact y with an
+    // even last bit moves to its neighbour towards the value.
     INL V to_odd(V y, V rest) {
         const VU u = (VU)y;
         const VI fix =
@@ -113,14 +115,14 @@ struct VectorLanes {
     }
     inline __attribute__((always_inline)) V function(int f, V a, V b, int step, int64_t k) const {
         const V largest = splat(0x1.fffffffffffffp1023);
-        // what rows::exact_case may settle goes there: zeros, infinities, NaN, ones; powers of negative numbers
+        // rows::exact_case may decide these: zeros, infinities, NaN, ones, and powers of negative numbers.
         VI special = ~(VI)((V)((VU)a & ~C64::SIGN) <= largest);
         if (f == rows::LOG_ADD) special |= ~(VI)((V)((VU)b & ~C64::SIGN) <= largest);
         else if (f == rows::LOG || f == rows::POW) special |= ~(VI)(a > (V){}) | (VI)(a == splat(1.0));
         else if (f != rows::EXP) special |= (VI)(a == (V){});
         if (f == rows::POW) special |= ~(VI)((V)((VU)b & ~C64::SIGN) <= largest) | (VI)(b == (V){});
         rows::Approximation<Vectors> q = rows::approximate<Vectors>(f, a, b);
-        if (f == rows::EXP) {  // the largest of a row and the masked ones: common, and exact
+        if (f == rows::EXP) {  // e^0 and e^-inf are common (a row's largest number, masked ones) and exact
             const V one = splat(1.0), below = (V)(VU)((VU)(VI)(a != (V){}) & (VU)q.value);
             q.value = a == (V){} ? one : below;
             const VI exact = (VI)(a == (V){}) | (VI)(a == splat(-__builtin_inf()));

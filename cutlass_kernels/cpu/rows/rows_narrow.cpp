@@ -1,4 +1,5 @@
-// Row operations on floats: gathering rows into lanes, the ground that rows_narrow_lanes.h asks for, the bodies.
+// This file computes row operations on floats. It gathers rows into lanes, checks the conditions of
+// rows_narrow_lanes.h, and runs the bodies.
 #include "rows/rows_narrow.h"
 #include "product/transpose.h"
 #include "rows/norm.h"
@@ -11,9 +12,9 @@ typedef C32::V V;
 typedef C32::VI VI;
 typedef C32::VU VU;
 enum { LANES = C32::L };
-static const int ORDINARY = 60;  // numbers are zero or from 2^-60 to 2^60 in magnitude
+static const int ORDINARY = 60;  // numbers are ordinary if they are zero or from 2^-60 to 2^60 in magnitude
 
-// ---- which steps
+// ---- supported steps
 
 static bool narrow_format(const Cast& c) {
     if (c.mode != RNE || (c.flags & (NO_SUBNORMALS | CODE_PARITY | NO_ZERO))) return false;
@@ -24,7 +25,7 @@ static bool float_format(const Cast& c) {
     return c.mode == RNE && c.p == 24 && c.emin == -126 && c.emax == 127 && !(c.flags & NO_SUBNORMALS) && (c.flags & NEG_ZERO);
 }
 
-// Whether step i's results are results of the row operation and no operands of another step.
+// Whether results of step i are results of the row operation and not operands of another step.
 static bool last_step(int op, int i) {
     if (op == SOFTMAX) return i == rows::OUTPUT;
     if (op == SOFTMAX_GRAD) return i == rows::GRAD_OUT;
@@ -55,7 +56,7 @@ void narrow_steps(const RowArgs& a, NarrowSteps* n) {
 // ---- rows into lanes
 
 #if ISA_AVX512
-// 16 vectors transposed: four times, vectors i and i + 8 interleaved
+// Transposes 16 vectors: it interleaves vectors i and i + 8, four times.
 static inline __attribute__((always_inline)) void transpose(V* v) {
     const __m512i lo = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     const __m512i hi = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -73,7 +74,7 @@ static inline __attribute__((always_inline)) void transpose(V* v) {
     for (int i = 0; i < 16; ++i) v[i] = (V)x[i];
 }
 #elif ISA_AVX2
-// 8 vectors transposed: elements of two in turns, then pairs of elements, then halves of vectors
+// Transposes 8 vectors: it interleaves elements of two vectors, then pairs of elements, then halves of vectors.
 static inline __attribute__((always_inline)) void transpose(V* v) {
     __m256 x[8], y[8];
 #pragma GCC unroll 4
@@ -98,10 +99,11 @@ static inline __attribute__((always_inline)) void transpose(V* v) {
 static inline __attribute__((always_inline)) void transpose(V* v) { turn(v); }
 #endif
 
-// What is seen of the data on the way.
+// What gathering found in the data.
 struct Seen {
-    VU bits = {};           // of all significands, or-ed
-    VI small = {}, wild = {};  // below the smallest normal number of the steps and no number of theirs; not ordinary
+    VU bits = {};           // OR of all significands
+    // small: below the smallest normal number of the steps and not a number of their format. wild: not ordinary.
+    VI small = {}, wild = {};
 };
 
 struct NarrowGroup {
@@ -112,7 +114,7 @@ struct NarrowGroup {
     Seen seen = {};
 
     void check(V x) {
-        const VU u = (VU)x & ~C32::SIGN, below = u - 1;  // zero: the largest number
+        const VU u = (VU)x & ~C32::SIGN, below = u - 1;  // a zero becomes the largest number
         seen.bits |= u;
         // Adding 2^23 quanta rounds to a multiple of the quantum.
         const V size = (V)u, quanta = (V)splat_u<C32>((uint32_t)(n.emin - n.p + 1 + 23 + 127) << 23);
@@ -120,7 +122,7 @@ struct NarrowGroup {
         seen.wild |=
             (VI)(below < splat_u<C32>(((uint32_t)(127 - ORDINARY) << 23) - 1)) | (VI)(u > splat_u<C32>((uint32_t)(127 + ORDINARY) << 23));
     }
-    // Lanes without a row repeat the first one.
+    // Lanes without a row repeat the first row.
     const float* row(const void* p, int i) const { return (const float*)p + (first + (i < live ? i : 0)) * a.cols; }
     void gather(const void* p, V* v) {
         int64_t k = 0;
@@ -172,8 +174,8 @@ struct Space {
     V mean, rstd;
 };
 
-// Numbers masked by -inf in place of which one stands whose exponential is 0, too; false if that is not so, or a row has
-// nothing else.
+// Replaces numbers masked by -inf by a number whose exponential also rounds to 0. Returns false if the step's format
+// does not guarantee that, if a row has only masked numbers, or if other numbers are too large.
 static bool without_mask(const RowArgs& a, V* x) {
     const Cast& offset = a.steps[rows::OFFSET].cast;
     if (!(offset.hi >= 256) || !(offset.inf_neg < offset.lo)) return false;
@@ -190,8 +192,8 @@ static bool without_mask(const RowArgs& a, V* x) {
     return true;
 }
 
-// rows::softmax_row of data without NaN. Exponentials and their sum, a chain of dependent additions, go side by side, and
-// the largest number is that of four chains: the sign of a zero that is the largest changes no result.
+// rows::softmax_row for data without NaN. One loop computes the exponentials and their sum, a chain of dependent
+// additions. The largest number is that of four chains: if it is a zero, its sign changes no result.
 template <class L> static inline void softmax_ordinary(const L& lanes, V* x, int64_t cols, int order) {
     if (order > 1) return rows::softmax_row(lanes, x, x, cols, order);
     V best[4] = {x[0], x[0], x[0], x[0]};
@@ -208,7 +210,7 @@ template <class L> static inline void softmax_ordinary(const L& lanes, V* x, int
     for (k = 0; k < cols; ++k) x[k] = lanes.div(x[k], s, rows::OUTPUT, k);
 }
 
-// Flattened, so that what the lanes notice stays in a register.
+// Flattened, so that `left` of the lanes stays in a CPU register.
 template <bool ODD> __attribute__((flatten)) static bool run_body(const NarrowGroup& g, const VectorLanes& wide, Space& s) {
     const RowArgs& a = g.a;
     const NarrowLanes<ODD> lanes = {g.n.steps, g.n.consts, &wide, VI{}};

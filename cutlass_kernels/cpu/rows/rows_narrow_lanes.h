@@ -1,14 +1,19 @@
-// The steps of row operations on vectors of floats: twice as many rows as rows_lanes.h has, for nearest-even formats of
-// few bits and ordinary data. Whatever leaves that ground (overflow, NaN, infinities) is noticed, and the rows are
-// computed again in doubles, so nothing here has to treat it.
+// This file computes the steps of row operations on vectors of floats, twice as many rows as rows_lanes.h. It applies
+// to nearest-even formats of few bits and ordinary data. Where a value leaves these conditions (overflow, NaN,
+// infinity), `left` records it and the fallback computes the rows again in doubles. Nothing here has to handle such
+// values.
 //
-// Ground: every step but the last rounds to a format of up to 14 bits with quanta from 2^-60 and numbers below 2^60; data
-// is zero or from 2^-60 to 2^60 in magnitude. Then no residual underflows, and a number rounded to odd at 24 bits rounds
-// as the exact one. ODD = false: data and steps are numbers of one format of up to 11 bits, subnormal ones too.
-// 24 >= 2 * 11 + 2, and a nearest sum, product or quotient rounds as the exact one does (Figueroa, "When is double rounding
-// innocuous?", SIGNUM Newsletter 30(3), 1995). Below the smallest normal number sums are exact, as multiples of the
-// quantum, products have no more than 22 bits, and a quotient is no closer than 2^-23 of itself to a number of up to 12
-// bits, a tie or a bound of subnormals: the nearest of 24 bits stays on its side.
+// Conditions: every step but the last rounds to a format of up to 14 bits, with quanta of at least 2^-60 and numbers
+// below 2^60. Data are zero or from 2^-60 to 2^60 in magnitude. Then no residual underflows, and a number rounded to
+// odd at 24 bits rounds as the exact number does.
+//
+// ODD = false: data and steps are numbers of one format of p <= 11 bits, subnormal numbers included. Because 24 >= 2 *
+// 11 + 2, a nearest sum, product or quotient rounds as the exact one does (Figueroa, "When is double rounding
+// innocuous?", SIGNUM Newsletter 30(3), 1995). Below the smallest normal number this holds too:
+// sums are multiples of the quantum and exact;
+// products have at most 22 bits and are exact;
+// a quotient's relative distance from a number of up to 12 bits (a tie or a bound of subnormals) is at least 2^-23, so
+// that the nearest number of 24 bits stays on its side.
 #pragma once
 #include "tiles/stochastic/philox_vec.h"
 #include "rows/rows_lanes.h"
@@ -40,7 +45,7 @@ template <bool ODD> struct NarrowLanes {
     const rows::Step* steps;   // way: a RowNarrowWay
     const Const<C32>* consts;
     const VectorLanes* wide;   // the same steps on doubles
-    mutable VI left;           // lanes that left the ground
+    mutable VI left;           // lanes that left the conditions
 
     INL V splat(double x) { return gemmsim::NS::splat<C32>((float)x); }
     INL V negate(V x) { return (V)((VU)x ^ C32::SIGN); }
@@ -52,7 +57,8 @@ template <bool ODD> struct NarrowLanes {
         left |= ~(VI)(magnitude_of(r) <= limit);
         return r;
     }
-    // y, the nearest float to a value that is y + something of the sign of `rest`, moved to an odd neighbour
+    // Rounds to odd. y is the nearest float to a value y + d, where d has the sign of `rest`. An inexact y with an even
+    // last bit moves to its neighbour towards the value.
     INL V to_odd(V y, V rest) {
         const VU u = (VU)y;
         const VI fix = (VI)(rest != (V){}) & (VI)((VU)(u & 1) == (VU){});
@@ -75,8 +81,9 @@ template <bool ODD> struct NarrowLanes {
         return round(to_odd(q, (V)((VU)rest ^ ((VU)b & C32::SIGN))), step, k);
     }
 
-    // Steps of few numbers, or of functions without an approximation in floats: in doubles, half the rows at a time. Static,
-    // and not inlined: an object whose address a call knows could not keep `left` in a register.
+    // Double lanes compute the steps that a row has only a few times, and functions without an approximation in floats,
+    // for half the rows at a time. These functions are static and not inlined: an object whose address a call knows
+    // could not keep `left` in a CPU register.
     template <class F> static inline __attribute__((always_inline)) V in_two_halves(V a, V b, const F& f) {
         Half in[2][2], out[2];
         memcpy(in[0], &a, sizeof a);
@@ -110,8 +117,8 @@ template <bool ODD> struct NarrowLanes {
     INL_MEMBER V root(V a, int step, int64_t) const { return checked(wide_root(*wide, a, step)); }
     INL_MEMBER V function_wide(int f, V a, V b, int step) const { return checked(wide_function(*wide, f, a, b, step)); }
 
-    // e^x for |x| <= 80 of up to 14 bits, within 2^-23: x - k ln 2 with 24 bits of ln 2 is exact, and the polynomial is
-    // within 2^-26 of e^r on |r| <= ln(2) / 2 before its roundings, of which only the last matters.
+    // e^x for |x| <= 80 of up to 14 bits, within 2^-23. x - k ln 2 with 24 bits of ln 2 is exact. The polynomial is
+    // within 2^-26 of e^r for |r| <= ln(2) / 2, before its roundings; only the last of these matters.
     INL V fast_exp(V x) {
         const V magic = splat(0x1.8p23), t = vfma(x, splat(0x1.715476p+0), magic), k = t - magic;
         const V r = vfma(k, splat(0x1.05c611p-29), vfma(k, splat(-0x1.62e430p-1), x));
@@ -131,7 +138,7 @@ template <bool ODD> struct NarrowLanes {
         const V high = round(vfma(y, error, y), step, k);
         return __builtin_expect(any_of((VI)(low != high)), 0) ? function_wide(f, a, b, step) : low;
     }
-    // coefficients of (e^r - 1 - r) / r^2, by interpolation at Chebyshev's points
+    // Coefficients of (e^r - 1 - r) / r^2, by interpolation at Chebyshev's points.
     static constexpr double EXP_0 = 0x1p-1, EXP_1 = 0x1.5554dcp-3, EXP_2 = 0x1.555518p-5, EXP_3 = 0x1.120c62p-7, EXP_4 = 0x1.6d11fep-10;
 };
 
