@@ -1,7 +1,9 @@
-// Exponents of a step's operands and the largest of its products, in lanes of 16 bits: one vector for all columns of a tile.
+// Exponents of a step's operands, and the largest exponent of its products, in lanes of 16 bits. One vector serves all columns
+// of a tile.
 //
-// They are exponent fields of binary32: biased by 127, those of products by twice that. A subnormal of its own format has that of the least
-// normal there; binary32 subnormals are below every format's. Products with a zero are below all others (hardware_model.h).
+// Exponents are exponent fields of binary32, biased by 127; those of products are biased by twice that. A subnormal of its own format
+// has the field of that format's least normal number. Binary32 subnormals are below the least normal number of every format.
+// Products with a zero have fields below all others (hardware_exponent in hardware_model.h).
 #pragma once
 #include "tiles/stochastic/philox_vec.h"
 #include "isa_table.h"
@@ -11,12 +13,12 @@ namespace gemmsim::NS {
 
 enum { NR32 = 2 * C32::L };
 constexpr int32_t BIASES = 2 * C32::BIAS;
-// Of a zero operand, and of a step whose products are all zero: below, or as low as, that of any other.
+// The fields of a zero operand, and of a step whose products are all zero. They are below, or as low as, any other field.
 constexpr int32_t ZERO_FIELD = ZERO_EXPONENT, NO_FIELD = LEAST_EXPONENT + BIASES;
 
 typedef Vec<int16_t>::type Shorts;
 
-// Two vectors of positive numbers in one and back; in what order the lanes lie between is the processor's.
+// Packs two vectors of positive numbers into one, and unpacks them. The processor decides the order of the lanes in between.
 #if ISA_AVX512
 INL Shorts narrowed(C32::VI low, C32::VI high) { return (Shorts)_mm512_packs_epi32((__m512i)low, (__m512i)high); }
 INL C32::VI widened_low(Shorts x) { return (C32::VI)_mm512_unpacklo_epi16((__m512i)x, __m512i{}); }
@@ -53,16 +55,16 @@ INL Shorts larger_of(Shorts a, Shorts b) { return a > b ? a : b; }
 
 INL C32::VI exponent_field(C32::V x) { return (C32::VI)((C32::VU)x << 1 >> 24); }
 
-// The field that aligns an operand whose format has the least normal number 2^emin.
+// Returns the field that aligns an operand whose format has the least normal number 2^emin.
 INL C32::VI aligning_field(C32::V x, int emin) {
     const C32::VI field = imax(exponent_field(x), splat_i<C32>(emin < -126 ? 1 : emin + C32::BIAS));
     return (C32::VI)(x == (C32::V){}) ? splat_i<C32>(ZERO_FIELD) : field;
 }
 
-// Of `count` terms of a panel of A: each twice in 32 bits. Whole vectors are written.
+// Computes the fields of `count` terms of a panel. Those of A are stored twice in 32 bits. Whole vectors are written.
 INL void fields_of_a(const float* x, int64_t count, int emin, int32_t* out) {
     for (int64_t i = 0; i < count * MR; i += C32::L) {
-        // a vector may be two terms, of which the second is none
+        // A vector may have room for two terms where only one is left.
         C32::V v = {};
         if (C32::L > MR && i + C32::L > count * MR) memcpy(&v, x + i, sizeof(float) * MR);
         else v = load<C32::V>(x + i);
@@ -74,7 +76,7 @@ INL void fields_of_b(const float* x, int64_t count, int emin, int16_t* out) {
         store(out + i, narrowed(aligning_field(load<C32::V>(x + i), emin), aligning_field(load<C32::V>(x + i + C32::L), emin)));
 }
 
-// Of groups of up to 16 terms: a bit for each that is not zero, those of A twice in 32 bits.
+// Sets one bit for each term that is not zero, in groups of up to 16 terms. The bits of A are stored twice in 32 bits.
 INL void nonzero_of_a(const float* x, int64_t count, int group, int32_t* out) {
     for (int64_t first = 0; first < count; first += group, out += MR)
         for (int i = 0; i < MR; ++i) {
@@ -96,7 +98,7 @@ INL void nonzero_of_b(const float* x, int64_t count, int group, int16_t* out) {
     }
 }
 
-// Those of a step's terms: the tile's, or here.
+// The fields of a step's terms: those of the tile (Tile::field_a, Tile::field_b), or computed here.
 struct StepExponents {
     enum { MOST = 64 };
     const int32_t* a;
@@ -117,10 +119,11 @@ struct StepExponents {
     }
 };
 
-// The product after `q` of every `stride`; PAIRS: of two in four, of which it is one.
+// Returns the index of the next product after `q` with this stride. PAIRS: two products in four, of which `q` is one.
 template <bool PAIRS> INL int after(int q, int stride) { return PAIRS ? q + 1 + q % 2 * 2 : q + stride; }
 
-// For ROWS rows from `row`, the largest field of products first, after<PAIRS>(first), ... of `n` that are not zero; `least` at the least.
+// For ROWS rows from `row` on, finds the largest field among the products first, after<PAIRS>(first), ... below `n`.
+// Products that are zero do not count. The result is at least `least`.
 template <int ROWS, bool PAIRS> INL void largest_of_rows(const StepExponents& x, int row, int first, int stride, int n, int least,
                                                          Shorts* top) {
     Shorts e[ROWS];
@@ -143,7 +146,7 @@ template <bool PAIRS = false> INL void largest_exponents(const StepExponents& x,
     for (; row < rows; ++row) largest_of_rows<1, PAIRS>(x, row, first, stride, n, least, top + row);
 }
 
-// exponent[columns] of a row becomes the larger, unbiased.
+// Raises exponent[columns] of a row to the fields `top`, without their bias, where these are larger.
 INL void raise_to(Shorts top, int32_t* exponent) {
     store(exponent, imax(load<C32::VI>(exponent), widened_low(top) - BIASES));
     store(exponent + C32::L, imax(load<C32::VI>(exponent + C32::L), widened_high(top) - BIASES));

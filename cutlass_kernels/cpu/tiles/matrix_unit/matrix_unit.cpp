@@ -1,4 +1,4 @@
-// Steps of matrix instructions for one ISA.
+// Chooses the kernel for steps of matrix instructions, for one instruction set.
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
@@ -10,7 +10,7 @@
 
 namespace gemmsim::NS {
 
-// In float lanes; false: those of double are to end it.
+// Computes the steps with their ends in float lanes. False: they need double lanes at their ends.
 static bool in_floats(const Tile& t, const HardwareModel& m) {
     if (m.kind == HW_FLOORED) return floored_in_floats(m) && (floored_steps(t, m), true);
     const FusedOut out = fused_out(m, *t.add);
@@ -30,7 +30,7 @@ static bool in_floats(const Tile& t, const HardwareModel& m) {
     return false;
 }
 
-// `bits`: those kept, or where nothing is cut those that hold everything.
+// `bits`: the bits that each addend keeps below the largest exponent. Where nothing is truncated, this many bits contain everything.
 void hardware(const Tile& t, const HardwareModel& model, int bits, bool wide_lanes) {
     HardwareModel m = model;
     m.kept = bits;

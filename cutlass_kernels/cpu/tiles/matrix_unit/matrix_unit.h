@@ -1,6 +1,6 @@
-// Steps of matrix instructions on a tile: products in float lanes (or double lanes, where exponents need them), their
-// sums in int32, one conversion per step in double lanes (in float lanes: matrix_unit_floats.h). docs/design/cpu.md says why every value
-// here is exact.
+// Steps of matrix instructions on a tile (their models: product/hardware_model.h). Products are computed in float lanes, or in double
+// lanes where exponents need these. The truncated products are summed in int32. One conversion for each step follows, in double
+// lanes; matrix_unit_floats.h has it in float lanes. docs/design/cpu.md explains why every value here is exact.
 #pragma once
 #include "tiles/matrix_unit/exponents.h"
 #include "tiles/gemm_kernel.h"
@@ -34,18 +34,18 @@ INL C64::V wide(const float* p) { return widened(load<HalfFloats>(p)); }
 INL C64::VI wide_int(const int32_t* p) { return widened_integers(load<HalfInts>(p)); }
 INL C64::V two_to(C64::VI e) { return (C64::V)((e + 1023) << 52); }
 
-// Of registers, whose format has the least normal number 2^emin; `least` at the least.
+// Computes the exponents of registers whose format has the least normal number 2^emin. They are at least `least`.
 INL void exponents_of(const float* x, int n, int emin, int least, int32_t* e) {
     for (int i = 0; i < n; i += C32::L) store(e + i, imax(aligning_field(load<C32::V>(x + i), emin) - C32::BIAS, splat_i<C32>(least)));
 }
 
-// One step's products against everything a tile has: exact sums of what is left of each after the cut.
+// The exact sums of one step's truncated products, for all elements of a tile.
 struct alignas(64) TruncatedSums {
     double sum[MR * NR32];      // in units of 2^(exponent - kept)
     int32_t exponent[MR * NR32];
 };
 
-// Rows whose scales and sums stay in registers.
+// The number of rows whose scales and sums stay in registers.
 struct FewRows {
     enum { value = WIDTH == 64 || ISA_NEON ? 4 : 2 };
 };
@@ -53,7 +53,7 @@ struct OneRow {
     enum { value = 1 };
 };
 
-// int32 holds `room` terms below 4 * 2^kept.
+// Returns how many terms below 4 * 2^kept have a sum that fits int32.
 INL int terms_in_int32(int kept) { return kept >= 29 ? 0 : 1 << (29 - kept); }
 
 template <int ROWS> INL void truncated_sums(const float* a, const float* b, int first, int stride, int n, int kept, TruncatedSums* truncated, int row) {
@@ -64,7 +64,7 @@ template <int ROWS> INL void truncated_sums(const float* a, const float* b, int 
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) {
-            // below -90 all products are zero
+            // With an exponent below -90, all products are zero.
             const VI e = imax(load<VI>(truncated->exponent + (row + i) * NR32 + j * C32::L), splat_i<C32>(-90));
             scale[i][j] = (V)((kept + 127 - e) << 23);
         }
@@ -90,7 +90,7 @@ template <int ROWS> INL void truncated_sums(const float* a, const float* b, int 
     if (first >= n) memset(sum, 0, sizeof(double) * ROWS * NR32);
 }
 
-// The same in double lanes: exponents of products up to +-254.
+// The same in double lanes, where exponents of products lie between -254 and 254.
 template <int ROWS> INL void truncated_sums_wide(const float* a, const float* b, int first, int stride, int n, int kept, TruncatedSums* truncated, int row) {
     typedef C64::V V;
     enum { VECTORS = 2 * NV };
@@ -111,7 +111,7 @@ template <int ROWS> INL void truncated_sums_wide(const float* a, const float* b,
         for (int j = 0; j < VECTORS; ++j) store(truncated->sum + (row + i) * NR32 + j * D_LANES, total[i][j]);
 }
 
-// cut->exponent becomes the larger of what lies there and that of products first, first + stride, ...
+// Raises truncated->exponent to the exponents of products first, first + stride, ... where these are larger, and sums the products.
 template <bool WIDE> INL void truncated_products(const float* a, const float* b, const StepExponents& e, int first, int stride, int n, int kept,
                                            int rows, TruncatedSums* truncated) {
     Shorts top[MR];
@@ -129,14 +129,15 @@ template <bool WIDE> INL void truncated_products(const float* a, const float* b,
     while (row < rows) some(OneRow{});
 }
 
-// Exponents of the register: those of binary16, and of a cast's format, have its emin.
+// Returns the exponent of the register's least normal number: that of binary16, that of a cast's format, or that of binary32.
 INL int register_emin(const HardwareModel& m, const Cast& add) { return m.out >= HW_RNE23 ? add.emin : m.out == HW_RNE10 ? -14 : -126; }
 
-// v to the register's format, toward zero to `keep` fraction bits; infinity past the largest finite value; never -0.
+// Truncates v toward zero to `keep` fraction bits of the register's format. A value past the largest finite one becomes infinite
+// in the conversion to float that follows. The result is never -0.
 template <bool WIDE> INL C64::V truncate_to(C64::V v, int keep) {
     typedef C64::V V;
     const V r = (V)((C64::VU)v & ~(((uint64_t)1 << (52 - keep)) - 1));
-    if (!WIDE) return r + (V){};  // sums are multiples of 2^-115: no subnormals
+    if (!WIDE) return r + (V){};  // sums are multiples of 2^-115, so none is subnormal
     const V unit = splat<C64>(Const<C64>::power(126 + keep)), back = splat<C64>(Const<C64>::power(-126 - keep)),
             least = splat<C64>(Const<C64>::power(-126));
     const V small = truncate_vector(v * unit) * back, mag = (V)((C64::VU)v & ~C64::SIGN);
@@ -146,17 +147,19 @@ template <bool WIDE> INL C64::V truncate_to(C64::V v, int keep) {
 INL C64::VI is_infinite(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & ~C64::SIGN) == splat_u<C64>(C64::EXP)); }
 INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat_u<C64>(C64::EXP)) == splat_u<C64>(C64::EXP)); }
 
-// Bits that a float format of nearest even may have to be reached by way of sums that were made odd (matrix_unit_floats.h): two fewer than
-// these keep.
+// The most bits of a nearest-even format that may be rounded from a sum that was made odd (float_odd in matrix_unit_floats.h).
+// Such a sum has at least two bits more.
 enum { SHORT_BITS = 15 };
 
-// The conversion of a fused step: `keep` fraction bits of binary32, or a cast: nearest even with subnormals, or any.
+// The conversion at the end of a fused step. It truncates to `keep` fraction bits of binary32, or it is a cast. `nearest`: the cast
+// is to nearest even with subnormals.
 struct FusedOut {
     int keep = -1;  // -1: a cast
     bool nearest = false;
-    HalfFloats zero = {};  // added at the end: -0 where the sign of what is rounded to zero stays
+    HalfFloats zero = {};  // added at the end: -0 where a value that is rounded to zero keeps its sign
     Const<C64> cast;
-    // To nearest even in float lanes: binary32 itself, or a format of few bits far from the ends of binary32, by its own constants.
+    // Conversions to nearest even in float lanes: to binary32 itself, or to a format of few bits far from the ends of binary32.
+    // `in_lanes` has the constants of that format.
     bool binary32 = false, by_hardware = false, in_floats = false;
     Const<C32> in_lanes;
 };
@@ -182,15 +185,15 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
     return o;
 }
 
-// `v`: exact, or rounded to odd.
+// Converts `v`, which is exact or was rounded to odd.
 template <bool WIDE> INL C64::V converted(C64::V v, const FusedOut& out) {
     if (out.keep >= 0) return truncate_to<WIDE>(v, out.keep);
-    if (out.by_hardware) return v + (C64::V){};  // what is left is the conversion to binary32
+    if (out.by_hardware) return v + (C64::V){};  // the conversion to binary32 does the rest
     if (out.nearest) return round_to<C64, SPECIAL>(v, out.cast, (C64::VU){}) + (C64::V){};
     return round_to<C64, GENERAL>(v, out.cast, (C64::VU){}) + (C64::V){};
 }
 
-// D = OUT(S * 2^(E - F)): the register's own cut joins the products'. A register that is infinite or NaN stays.
+// D = OUT(S * 2^(E - F)): the register is truncated like the products and added to their sum. An infinite or NaN register stays.
 template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOut& out, const TruncatedSums& truncated, float* c, int n) {
     typedef C64::V V;
     for (int at = 0; at < n; at += D_LANES) {
@@ -203,7 +206,8 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOu
     }
 }
 
-// Total and register floored below the larger exponent, added, the sum floored below its own, to nearest even.
+// The total and the register are floored below the larger exponent and added. The sum is floored below its own exponent, and then
+// rounded to nearest even.
 INL void finish_floored(const HardwareModel& m, const TruncatedSums& truncated, const TruncatedSums* odd, const int32_t* own, float* c, int n) {
     typedef C64::V V;
     typedef C64::VI VI;
@@ -222,7 +226,7 @@ INL void finish_floored(const HardwareModel& m, const TruncatedSums& truncated, 
         if (m.window >= 0) addend = (VI)(mine < top - m.window) ? (V){} : addend;
         V v = (total + addend) * two_to(top - m.total_bits) + (V){};
         const V own = vmax((V)((C64::VU)v & C64::EXP), splat<C64>(Const<C64>::power(-126)));  // the power of two that begins its binade
-        const V last = own * Const<C64>::power(1 - m.total_bits);  // of the sum's bits: one fewer than the total has
+        const V last = own * Const<C64>::power(1 - m.total_bits);  // the last place of the sum, which has one bit fewer than the total
         v = whole_down(v / last) * last;
         v = is_infinite(old) ? old : v;
         store(c + at, __builtin_convertvector(v, HalfFloats));
@@ -234,7 +238,8 @@ INL C32::V flushed(C32::V x, C32::V least, C32::VU keep) {
     return (C32::VI)((C32::V)(u & ~C32::SIGN) < least) ? (C32::V)(u & keep) : x;
 }
 
-// Products plus +0, adjacent pairs, then the register: binary32 operations to nearest, subnormals flushed to zero.
+// Steps of kind HW_TREE: products plus +0, sums of adjacent pairs, then the register. All are binary32 operations to nearest, and
+// subnormals are flushed to zero.
 INL void tree_steps(const Tile& t, const HardwareModel& m) {
     typedef C32::V V;
     const float *a = (const float*)t.a, *b = (const float*)t.b;

@@ -1,27 +1,31 @@
-// Floored steps (CDNA3) whose sums end in float lanes: eight bits below the cut of the products are kept apart from the whole places in
-// int32. Below 2^24 whole places both are 32 bits, of which the last is made odd with what it loses; above, what is below is one bit that says
-// whether there was anything. The conversion rounds to nearest even, once.
+// Floored steps (HW_FLOORED, on CDNA3) whose sums end in float lanes. Eight bits below the truncation of the products are separate
+// from the whole places, which are in int32. Below 2^24 whole places, both together have 32 bits. They lose the last bit, and the
+// new last bit is made odd where a set bit was lost. From 2^24 whole places on, the bits below become one bit that says whether
+// any of them is set. The conversion rounds to nearest even, once.
 //
-// The sum is floored to 31 bits below its own exponent, which takes the last of the eight bits from 2^24 whole places on and one more for
-// each power of two. Where the register moves the total down by six places or fewer the last two bits are zero, and larger sums than 2^26,
-// of which more is taken, are sums of products that it moves by less: nothing is lost there, and seven bits are all.
+// The sum is floored to 31 bits below its own exponent. From 2^24 whole places on, this removes the last of the eight bits, and one
+// bit more for each further power of two. Where the register moves the total down by six places or fewer, the last two bits are zero.
+// Sums larger than 2^26 lose more than two bits, but they are sums of products that the register moves by less. So nothing is
+// lost in this case, and seven bits suffice.
 #pragma once
 #include "tiles/matrix_unit/matrix_unit_floats.h"
 
 namespace gemmsim::NS {
 
-// Bits that a floored total has below the cut of its products; by so many places of eight may be moved without touching the last two.
+// The number of bits that a floored total has below the truncation of its products. FEW_PLACES: a total that moves down by this
+// many places or fewer leaves the last two of these bits zero.
 constexpr int32_t BITS_BELOW = 8, FEW_PLACES = BITS_BELOW - 2;
-// Everything is a multiple of 2^-90 (kernel_choice_totals.h), of which nothing is lost 24 places below this exponent: that is as low as scales go.
+// Everything is a multiple of 2^-90 (kernel_choice_totals.h). So nothing is lost 24 places below this exponent, and scales stop at it.
 constexpr int32_t LEAST_FLOORED = BIASES - 80;
 
-// Shifts by amounts of their own.
+// Whether the shifts of an instruction set have an amount for each lane.
 #if ISA_BASE
 enum { SHIFTS_BY_LANE = 0 };
 #else
 enum { SHIFTS_BY_LANE = 1 };
 #endif
-// int32 holds twice a sum: eight products below 4 * 2^kept and a register below 2 * 2^kept, or sixteen of 8-bit floats, below 3.6 * 2^kept.
+// Twice a sum fits int32. A sum has a register below 2 * 2^kept and eight products below 4 * 2^kept, or sixteen products of 8-bit
+// floats, which are below 3.6 * 2^kept.
 INL bool floored_in_floats(const HardwareModel& m) {
     const bool held = m.kept == 24 && m.products <= (m.halves ? 16 : 8);
     return SHIFTS_BY_LANE && held && m.kept == m.addend_bits && m.total_bits == m.kept + BITS_BELOW;
@@ -40,7 +44,7 @@ INL C32::VI floor_of(C32::V x) {
 #endif
 }
 
-// What ends of steps need, in memory: compilers would make each constant anew for each vector.
+// The constants for the ends of steps, in memory. Otherwise compilers would compute each constant again for each vector.
 struct FlooredEnd {
     typedef C32::V V;
     typedef C32::VI VI;
@@ -48,7 +52,8 @@ struct FlooredEnd {
              mask = splat_i<C32>((1 << BITS_BELOW) - 1), large = splat_i<C32>(1 << 24), coarser = splat_i<C32>((BITS_BELOW - 2) << C32::MB),
              deepest = splat_i<C32>(-31), above_last = splat_i<C32>(~1), above_two = splat_i<C32>(~3), half_mask = splat_i<C32>(127),
              few_places = splat_i<C32>(FEW_PLACES);
-    const VI up, down, window;  // what gives 2^(addend_bits - e) and 2^(e - total_bits); how far below the register counts
+    // `up` gives 2^(addend_bits - e), and `down` gives 2^(e - total_bits). `window`: how far below the larger exponent a register counts.
+    const VI up, down, window;
 
     explicit FlooredEnd(const HardwareModel& m)
         : up(splat_i<C32>(m.addend_bits + BIASES + C32::BIAS)), down(splat_i<C32>(BIASES + m.total_bits - 1 - C32::BIAS)),
@@ -56,17 +61,18 @@ struct FlooredEnd {
         __asm__ volatile("" : : "r"(this) : "memory");
     }
 
-    // floor(x / 2^n), n not negative.
+    // Returns floor(x / 2^n); n is not negative.
     INL_MEMBER VI shifted_down(VI x, VI n) const { return x >> -imax(-n, deepest); }
 
-    // Whether -end <= x < end.
+    // Returns whether -end <= x < end.
     INL_MEMBER VI within(VI x, VI end) const { return (VI)((C32::VU)x + (C32::VU)end < (C32::VU)(end + end)); }
 
-    // `total`, cut products below exponent e (biased), and the register below the larger exponent; to nearest even.
+    // Ends a step, to nearest even. `total` is the sum of products truncated below exponent e (biased). The register is floored below
+    // the larger exponent.
     INL_MEMBER V operator()(VI total, VI e, V old) const {
         const VI own = imax(exponent_field(old), one) + bias, top = imax(imax(own, e), least), below_top = top - e;
         const VI addend = floor_of(old * (V)((up - top) << C32::MB)) & ~(VI)(top - window > own);
-        VI whole, last;  // places of the sum, and its bits as far as int32 holds them
+        VI whole, last;  // whole places of the sum, and its bits as far as int32 has room for them
         VI few;
         if (__builtin_expect(any_negative(few_places - below_top), 0)) {
             whole = wrapped_sum(shifted_down(total, below_top), addend);
@@ -86,7 +92,7 @@ struct FlooredEnd {
     }
 };
 
-// One floored step of ROWS rows.
+// Computes one floored step of ROWS rows.
 template <int ROWS> INL void floored_rows(const FloatStep& x, const FlooredEnd& end, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;

@@ -1,12 +1,12 @@
-// Fused steps that cut nothing: their sums in double lanes while every one of them is exact, as the processor's flag says, and in two
-// doubles where one was not (matrix_unit_long.h).
+// Fused steps that truncate nothing. Double lanes compute their sums. Where the processor's flag says that a sum was inexact, the step
+// is computed again in two doubles (matrix_unit_long.h).
 #pragma once
 #include "float_state.h"
 #include "tiles/matrix_unit/matrix_unit_long.h"
 
 namespace gemmsim::NS {
 
-// The registers of ROWS rows and their products, one after the other. Products are exact: of numbers of binary32.
+// Adds the products of ROWS rows to their registers, one after the other. Products of binary32 numbers are exact in double lanes.
 template <int ROWS> INL void sums_of_rows(const float* a, const float* b, int n, const float* c, int row, double* sum) {
     typedef C64::V V;
     enum { VECTORS = 2 * NV };
@@ -41,7 +41,7 @@ INL void round_sums(const double* sum, int n, const FusedOut& out, float* c) {
     }
 }
 
-// `bits` below a step's largest exponent hold everything (exact_bits).
+// `bits` below a step's largest exponent contain everything (exact_bits in kernel_choice_totals.h).
 static __attribute__((noinline)) void exact_steps(const Tile& t, const HardwareModel& m, int bits) {
     HardwareModel truncated = m;
     truncated.kept = bits;

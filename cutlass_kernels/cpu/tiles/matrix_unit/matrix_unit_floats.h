@@ -1,22 +1,23 @@
-// Steps whose sums end in float lanes: what is added in int32 stays there until the conversion, which is that of 32-bit integers. Where
-// a step has few products (4 on Volta, 8, 16), its end is most of the work.
+// Steps whose sums end in float lanes. The sum stays in int32 until the conversion, which is that of 32-bit integers. fused_end() says
+// which conversions have such an end. Where a step has few products (4 on Volta, 8, 16), its end is most of the work.
 //
-// Exact like the rest of matrix_unit.h. A sum below 2^24 is a float, and a larger one is cut to 24 bits by the conversion itself, toward
-// zero, which a second cut to fewer bits does not notice; to nearest even of few bits a larger sum goes through one that is odd if anything
-// was lost. Where a sum could leave int32, or a scale binary32, it is looked at, and such rows end in double lanes.
+// Everything is exact, as in matrix_unit.h. A sum below 2^24 is a float. The conversion truncates a larger sum to 24 bits toward zero,
+// which does not change a second truncation to fewer bits. To nearest even of few bits, a larger sum is first made odd if it lost
+// anything. Where a sum could leave int32, or a scale could leave binary32, it is checked; such rows end in double lanes.
 #pragma once
 #include "tiles/matrix_unit/matrix_unit.h"
 
 namespace gemmsim::NS {
 
-// What a sum in int32 becomes. TOWARD_ZERO: 24 bits, under that rounding mode where conversions have none of their own; NEAREST: a
-// float, by the nearest of them if it has more bits; SHORT: a format of few bits, to nearest even.
+// What a sum in int32 becomes. IN_DOUBLE: double lanes convert it. TOWARD_ZERO: it is truncated to 24 bits; the caller sets this
+// rounding mode where conversions have none of their own. NEAREST: a float, the nearest one if the sum has more bits. SHORT: a
+// format of few bits, to nearest even.
 enum FusedEnd { IN_DOUBLE, TOWARD_ZERO, NEAREST, SHORT };
 
-// Parts in int32 that a step may have.
+// The most parts in int32 that a step may have.
 enum { MOST_PARTS = 4 };
 
-// The largest sum of n products and a register, each cut to `kept` places below the largest exponent, is below.
+// The sum of n products and a register, each truncated `kept` places below the largest exponent, is below this.
 INL int64_t fused_bound(int n, int kept) { return (4 * (int64_t)n + 2) << kept; }
 
 INL FusedEnd fused_end(const HardwareModel& m, const FusedOut& out) {
@@ -49,7 +50,7 @@ INL C32::V float_toward_zero(C32::VI x) {
     return r;
 }
 #endif
-// Of 2^24 and more without its lowest eight bits, but odd if one of them was set.
+// Converts sums. One of 2^24 or more loses its lowest eight bits, but becomes odd if any of them was set.
 INL C32::V float_odd(C32::VI x) {
     const C32::VI low = x & 255, odd = (x - low) | ((C32::VI)(low != 0) & 256), large = (C32::VI)((C32::VU)x + (1u << 24) > 1u << 25);
     return float_of(large ? odd : x);
@@ -58,20 +59,20 @@ INL C32::V float_odd(C32::VI x) {
 struct FloatStep {
     const HardwareModel& m;
     const FusedOut& out;
-    const int emin, least;  // of the register; the least field of `top`
+    const int emin, least;  // emin of the register; the least field of `top`
     const C32::VU mask;
     StepExponents e;
-    Shorts top[MR], odd[MR];  // the largest exponents; with halves of even and of odd products
+    Shorts top[MR], odd[MR];  // the largest exponents; with `halves`, those of even and of odd products
     const float *a, *b;
     int count, first = 0;
-    int64_t step = 0;  // which it is
+    int64_t step = 0;  // number of the current step
 
     FloatStep(const HardwareModel& model, const FusedOut& to, int register_emin, int least_of_top)
         : m(model), out(to), emin(register_emin), least(least_of_top),
           mask(splat_u<C32>(to.keep < 0 ? ~0u : ~((1u << (23 - to.keep)) - 1))) {}
 };
 
-// x + y; `left`: negative where that leaves int32.
+// Returns x + y. `left` becomes negative where the sum leaves int32.
 INL C32::VI checked_sum(C32::VI x, C32::VI y, C32::VI& left) {
     const C32::VI sum = wrapped_sum(x, y);
     left |= (sum ^ x) & (sum ^ y);
@@ -92,11 +93,11 @@ INL bool any_negative(C32::VI x) {
 
 // Below 2^-90 all products are zero.
 constexpr int32_t LEAST_PRODUCT = BIASES - 90;
-// 2^(places - e) of biased e, and one over it.
+// 2^(places - e) for a biased e, and the reciprocal of a power of two.
 INL C32::V power_above(int places, C32::VI e) { return (C32::V)((places + BIASES + C32::BIAS - e) << C32::MB); }
 INL C32::V inverse_power(C32::V x) { return (C32::V)((C32::VU)splat_i<C32>(2 * C32::BIAS << C32::MB) - (C32::VU)x); }
 
-// total += products [begin, end) of every `stride` (PAIRS: of two in four) times scale, each cut.
+// Adds products [begin, end) with this stride (PAIRS: two in four), each times `scale` and truncated, to `total`.
 template <int ROWS, bool PAIRS = false>
 INL void add_truncated(const FloatStep& x, int row, int begin, int end, int stride, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV]) {
     typedef C32::V V;
@@ -114,7 +115,7 @@ INL void add_truncated(const FloatStep& x, int row, int begin, int end, int stri
     }
 }
 
-// All of a step's, in parts that int32 holds.
+// Adds all products of a step, in parts that fit int32.
 template <int ROWS>
 INL void add_parts(const FloatStep& x, int row, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV], C32::VI& left) {
     const int room = terms_in_int32(x.m.kept);
@@ -128,8 +129,8 @@ INL void add_parts(const FloatStep& x, int row, const C32::V (&scale)[ROWS][NV],
     }
 }
 
-// One fused step of ROWS rows; HELD: int32 holds all sums; PAIRS: of the products first, after<true>(first), ... False: int32 did not hold
-// one, and registers are as they were.
+// Computes one fused step of ROWS rows. HELD: all sums fit int32. PAIRS: the products are first, after<true>(first), ...
+// False: a sum did not fit int32, and the registers are unchanged.
 template <FusedEnd END, bool HELD, int ROWS, bool PAIRS = false> INL bool fused_rows(const FloatStep& x, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;
@@ -141,7 +142,7 @@ template <FusedEnd END, bool HELD, int ROWS, bool PAIRS = false> INL bool fused_
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             const V old = load<V>(c + i * NR32 + j * C32::L);
-            // of binary32, one of zero may have its least exponent: products that are not zero are far above
+            // A binary32 register of zero may have the least exponent, because products that are not zero are far above it.
             const VI own = END == SHORT ? aligning_field(old, x.emin) : imax(exponent_field(old), splat_i<C32>(1));
             const VI e = imax(imax(top[j], own + C32::BIAS), splat_i<C32>(LEAST_PRODUCT));
             scale[i][j] = power_above(x.m.kept, e);
@@ -168,7 +169,7 @@ template <FusedEnd END, bool HELD, int ROWS, bool PAIRS = false> INL bool fused_
     return true;
 }
 
-// The same step of one row in double lanes, in any rounding mode: nothing is rounded there where out.keep is not negative.
+// The same step of one row in double lanes, in any rounding mode: where out.keep is not negative, nothing is rounded there.
 static __attribute__((noinline)) void fused_row_in_double(const FloatStep& x, int row, float* c) {
     TruncatedSums truncated;
     exponents_of(c, NR32, x.emin, x.m.least, truncated.exponent);
@@ -177,7 +178,8 @@ static __attribute__((noinline)) void fused_row_in_double(const FloatStep& x, in
     finish_fused<false>(x.m, x.out, truncated, c, NR32);
 }
 
-// All steps of a tile; `rows(n, row, c)`: a step of n rows, false where it was none; `one(row, c)`: of one of these.
+// Computes all steps of a tile. `rows(n, row, c)` computes a step of n rows and returns false where it could not. `one(row, c)` then
+// computes the step of each of these rows.
 template <class Rows, class One> INL void steps_in_floats(FloatStep& x, const Tile& t, Rows rows, One one) {
     const HardwareModel& m = x.m;
     for (int64_t k = 0; k < t.k; k += m.products, ++x.step) {

@@ -1,11 +1,12 @@
-// Steps whose groups of e2m1 products are summed exactly and multiplied by both scales. Only the scales' exponents align, and those of
-// groups whose products are all zero do not count.
+// Steps of kind HW_GROUPS: groups of e2m1 products are summed exactly and multiplied by both scales. Only the scales' exponents align
+// the sums. Groups whose products are all zero do not count.
 #pragma once
 #include "tiles/matrix_unit/matrix_unit.h"
 
 namespace gemmsim::NS {
 
-// Scales of a step's groups, MR of rows and NR32 of columns a group; their exponents; which elements are not zero (nonzero_of_a, _b).
+// The scales of a step's groups (MR of rows and NR32 of columns for each group), the exponents of these, and which elements are not
+// zero (nonzero_of_a, nonzero_of_b).
 struct StepGroups {
     const double *a, *b;
     const int32_t *a_exponent, *b_exponent, *a_nonzero;
@@ -13,7 +14,7 @@ struct StepGroups {
     int count;
 };
 
-// Sums of one group, exact in float lanes.
+// Computes the sums of one group, which are exact in float lanes.
 template <int ROWS> INL void group_sums(const float* a, const float* b, int count, float* sums) {
     typedef C32::V V;
     V s[ROWS][NV] = {};
@@ -29,7 +30,7 @@ template <int ROWS> INL void group_sums(const float* a, const float* b, int coun
         for (int j = 0; j < NV; ++j) store(sums + i * NR32 + j * C32::L, s[i][j]);
 }
 
-// e[ROWS * NR32] becomes the larger of what it is and of the exponents of groups that count.
+// Raises e[ROWS * NR32] to the exponents of the groups that count, where these are larger.
 template <int ROWS> INL void raise_to_groups(const StepGroups& x, int row, int32_t* e) {
     typedef C32::VI VI;
     for (int g = 0; g < x.count; ++g)
@@ -44,7 +45,7 @@ template <int ROWS> INL void raise_to_groups(const StepGroups& x, int row, int32
         }
 }
 
-// One step of ROWS rows with `terms` products; sums times scales are exact in double lanes.
+// Computes one step of ROWS rows with `terms` products. Sums times scales are exact in double lanes.
 template <int ROWS> INL void group_rows(const float* a, const float* b, int terms, const HardwareModel& m, const StepGroups& x, int row,
                                         float* c) {
     typedef C64::V V;
@@ -71,7 +72,7 @@ template <int ROWS> INL void group_rows(const float* a, const float* b, int term
         }
 }
 
-// All steps of a tile; `scales` of all groups, or null where they are 1.
+// Computes all steps of a tile. `scales`: those of all groups, or null where they are 1.
 static void group_steps(const Tile& t, const HardwareModel& m, const GroupScales* scales) {
     enum { MOST = 4 };
     alignas(64) double ones[MOST * NR32];

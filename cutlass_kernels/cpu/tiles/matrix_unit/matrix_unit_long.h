@@ -1,10 +1,12 @@
-// Fused steps that keep more bits than a double holds: sums in two doubles, rounded to odd in one before the conversion.
+// Fused steps that keep more than KEPT_IN_DOUBLE bits. Their sums are in two doubles, which are rounded to odd in one before the
+// conversion.
 #pragma once
 #include "tiles/matrix_unit/matrix_unit.h"
 
 namespace gemmsim::NS {
 
-// Sums that no double holds, of one row, in two: multiples of 2^(exponent - KEPT_IN_DOUBLE), and of 2^(exponent - kept) below.
+// Computes the sums of one row in two doubles: multiples of 2^(exponent - KEPT_IN_DOUBLE), and multiples of 2^(exponent - kept) for
+// what is below.
 INL void truncated_sums_in_two(const float* a, const float* b, int n, int kept, TruncatedSums* truncated, double* low, int row) {
     typedef C64::V V;
     enum { VECTORS = 2 * NV };
@@ -25,7 +27,7 @@ INL void truncated_sums_in_two(const float* a, const float* b, int n, int kept, 
     }
 }
 
-// finish_fused() of such sums: both parts rounded to odd in one double, from which the conversion is right.
+// finish_fused() of such sums. Both parts are rounded to odd in one double, and from that value the conversion rounds correctly.
 INL void finish_in_two(const HardwareModel& m, const FusedOut& out, const TruncatedSums& truncated, const double* low, float* c, int n) {
     typedef C64::V V;
     const V finer = splat<C64>(Const<C64>::power(m.kept - KEPT_IN_DOUBLE)),
@@ -40,7 +42,7 @@ INL void finish_in_two(const HardwareModel& m, const FusedOut& out, const Trunca
     }
 }
 
-// One step after the other of a tile.
+// Computes the steps of a tile one after the other.
 struct LongStep {
     const Tile& t;
     const HardwareModel& m;
@@ -69,7 +71,7 @@ struct LongStep {
     }
 };
 
-// block_steps() of fused steps that keep more bits than double holds.
+// block_steps() of fused steps that keep more than KEPT_IN_DOUBLE bits.
 static void long_steps(const Tile& t, const HardwareModel& m) {
     LongStep step(t, m);
     for (int64_t k = 0; k < t.k; k += m.products) step.run(k, (int)(t.k - k < m.products ? t.k - k : m.products));

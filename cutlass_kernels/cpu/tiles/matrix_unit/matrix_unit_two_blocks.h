@@ -1,12 +1,13 @@
-// Steps of two blocks (FP8 by mma.sync on chips without a unit for it): two in four of the products and then the others, each half a fused
-// step, the first from +0; the register is added last, to nearest even.
+// Steps of two blocks (HW_TWO_BLOCKS: FP8 by mma.sync on chips without a unit for it). The first block has two in four of the
+// products, and the second block has the others. Each block is half a fused step; the first one starts from +0, the second one from
+// its sum. The register is added last, to nearest even.
 #pragma once
 #include "tiles/matrix_unit/matrix_unit_floats.h"
 
 namespace gemmsim::NS {
 
-// The register becomes `sum` and itself added, to nearest even in its format: binary32, or binary16, of which float holds more than twice
-// the bits, so that a sum may be rounded to it first.
+// Adds `sum` to the register, to nearest even in the register's format, binary32 or binary16. Float has more than twice the bits of
+// binary16, so a sum may be rounded to float first.
 INL void add_register(const float* sum, int n, const FusedOut& out, float* c) {
     typedef C32::V V;
     for (int i = 0; i < n; i += C32::L) {
@@ -17,7 +18,8 @@ INL void add_register(const float* sum, int n, const FusedOut& out, float* c) {
     }
 }
 
-// One block for all rows. int32 holds sums of sixteen products of 8-bit floats, below 3.6 * 2^kept, and a register below 2 * 2^kept.
+// Computes one block for all rows. Its sums fit int32: they have sixteen products of 8-bit floats, which are below 3.6 * 2^kept, and
+// a register below 2 * 2^kept.
 template <FusedEnd END> static __attribute__((noinline)) void one_block(FloatStep& x, int rows, float* sum) {
 #if ISA_MODES
     const RoundingState mode(END == TOWARD_ZERO ? RoundingState::TO_ZERO : RoundingState::NEAREST);

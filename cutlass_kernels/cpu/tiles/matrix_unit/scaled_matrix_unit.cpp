@@ -1,5 +1,5 @@
-// Steps of block-scaled matrix instructions on a tile, once per ISA: the steps of matrix_unit.h with the exponents (and,
-// for groups, the significands) of scales. docs/design/cpu.md says why every value here is exact.
+// Steps of block-scaled matrix instructions on a tile, compiled once per instruction set. They are the steps of matrix_unit.h with the
+// exponents of scales and, for groups, their significands. docs/design/cpu.md explains why every value here is exact.
 #include "float_state.h"
 #include "vec.h"
 #define ISA_BLOCK(kind) 2
@@ -9,10 +9,10 @@
 
 namespace gemmsim::NS {
 
-// Register exponents that scales put further than this above products cut all of them to zero.
+// Where scales put the exponent of a register further than this above the products, all products are truncated to zero.
 enum { FAR_ABOVE = 80 };
 
-// D = RZ23(S * 2^(E - F)), with E the larger of the register's own exponent and that of the scaled products.
+// D = RZ23(S * 2^(E - F)). E is the larger of the register's own exponent and the exponent of the scaled products.
 INL void finish_scaled(const HardwareModel& m, const TruncatedSums& truncated, const int32_t* shift, const int32_t* own, float* c, int n) {
     typedef C64::V V;
     for (int at = 0; at < n; at += D_LANES) {
@@ -25,7 +25,7 @@ INL void finish_scaled(const HardwareModel& m, const TruncatedSums& truncated, c
     }
 }
 
-// One pair of scales, powers of two, for all products of a step: they move the exponent of its cut.
+// One pair of scales, powers of two, for all products of a step. They move the exponent below which it truncates.
 struct ScaledStep {
     const FloatStep& x;
     const GroupScales& scales;
@@ -33,15 +33,15 @@ struct ScaledStep {
     const int32_t* at_columns() const { return scales.b_exponent + x.step * NR32; }
 };
 
-// The field of a step's largest product before its scales move it has no limit, so that zero products are below every register wherever
-// scales move them. It is negative, then, and fields are widened without their sign: they are raised by as much as makes them positive.
+// The field of a step's largest product has no lower limit before the scales move it. So zero products are below every register,
+// wherever scales move them. Such a field is negative, but fields are widened without their sign. RAISE makes all of them positive.
 constexpr int32_t RAISE = -2 * ZERO_EXPONENT;
 static_assert(ZERO_EXPONENT + 2 * 127 + 2 * 127 < LEAST_EXPONENT, "a zero times the largest number, with the largest scales");
 
 INL C32::VI raised_low(Shorts x) { return widened_low(x + (int16_t)RAISE); }
 INL C32::VI raised_high(Shorts x) { return widened_high(x + (int16_t)RAISE); }
 
-// A step of one row in double lanes, to nearest: what lies past the largest finite value becomes infinite as it is converted.
+// A step of one row in double lanes, to nearest. A value past the largest finite one becomes infinite in its conversion.
 static __attribute__((noinline)) void scaled_row_to_nearest(const ScaledStep& s, int row, float* c) {
     typedef C32::VI VI;
     alignas(64) int32_t own[NR32], shift[NR32];
@@ -64,11 +64,12 @@ static void scaled_row_in_double(const ScaledStep& s, int row, float* c) {
     scaled_row_to_nearest(s, row, c);
 }
 
-// Exponents of cuts between which results are normal floats and so are the powers of two on the way.
+// With a truncation exponent between these, results are normal floats, and so are the powers of two on the way.
 constexpr int32_t LEAST_SCALED = BIASES - 100, MOST_SCALED = BIASES + 100;
 INL C32::VI between(C32::VI low, C32::VI high, C32::VI x) { return (C32::VI)-imax(-imax(x, low), -high); }
 
-// A step of ROWS rows in float lanes, where conversions round toward zero. False: a sum may not be one, and registers are as they were.
+// A step of ROWS rows in float lanes, where conversions round toward zero. False: a sum may leave int32 or the range of normal floats,
+// and the registers are unchanged.
 template <int ROWS> INL bool scaled_rows(const ScaledStep& s, int row, float* c) {
     typedef C32::V V;
     typedef C32::VI VI;

@@ -1,4 +1,4 @@
-// Totals of groups of element products, times the scales of their blocks, into the running totals. Once per ISA.
+// Adds partial sums of element products, times the scales of their blocks, to the running sums. Compiled once per instruction set.
 #include "product/scales.h"
 #include "tiles/rounders.h"
 
@@ -43,7 +43,7 @@ static void scale_add(int carrier, void* s, const void* t, int nr, const double*
     else add_wide<double>((double*)s, (const double*)t, nr, xa, xb, c);
 }
 
-// The product and its error are exact; their sum rounded to odd is the one that is rounded.
+// The product and its error are exact. Their sum is rounded to odd, and that value is rounded to the cast.
 template <class T> static void times_wide(T* x, int64_t n, double factor, const Cast& c) {
     typedef C64::V V;
     const Const<C64> k = Const<C64>::make(c);
@@ -96,7 +96,7 @@ template <int ROWS> static void groups_rows(const Tile& t, int row, int64_t n, i
 
 static void scale_groups(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb) {
     int row = 0;
-    // as many rows as have their totals and sums in registers: 32 of them, or 16
+    // The partial and running sums of the rows fit the registers. AVX-512 has 32 of these, AVX2 has 16.
     for (; WIDTH == 64 && row + 4 <= t.rows; row += 4) groups_rows<4>(t, row, n, block, xa, xb);
     for (; row + 2 <= t.rows; row += 2) groups_rows<2>(t, row, n, block, xa, xb);
     if (row < t.rows) groups_rows<1>(t, row, n, block, xa, xb);
