@@ -1,5 +1,5 @@
-// Block formats: elements that share a scale. Python mirrors these records field by field
-// (gemmsim/backends/cpu/block_records.py), and gemmsim_block_abi() checks their size.
+// This file declares the casts to block formats, whose elements share a scale. Python mirrors these records field by
+// field (gemmsim/backends/cpu/block_records.py), and gemmsim_block_abi() checks their size.
 #pragma once
 #include <stdint.h>
 #include "api.h"

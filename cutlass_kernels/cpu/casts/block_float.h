@@ -1,4 +1,5 @@
-// Block floating point: integers of a few bits under one power of two per block. docs/reference/formats.md defines it.
+// This file declares the rounding to block floating point: integers of a few bits under one power of two per block.
+// docs/reference/formats.md defines these formats.
 #pragma once
 #include "api.h"
 

@@ -1,5 +1,5 @@
-// Scaled casts: x times a scale, rounded to a value set, scaled back. Python mirrors these records field by field
-// (gemmsim/backends/cpu/scaled_cast.py), and gemmsim_scaled_abi() checks their size.
+// This file declares scaled casts: x times a scale, rounded to a value set, scaled back. Python mirrors these records
+// field by field (gemmsim/backends/cpu/scaled_cast.py), and gemmsim_scaled_abi() checks their size.
 #pragma once
 #include <stdint.h>
 #include "api.h"

@@ -1,4 +1,5 @@
-// Records and entry points of row operations. Python mirrors the records (gemmsim/backends/cpu/rows.py).
+// This file declares the records and entry points of row operations. Python mirrors the records
+// (gemmsim/backends/cpu/rows.py).
 #pragma once
 #include "api.h"
 #include "rows/lanes.h"
