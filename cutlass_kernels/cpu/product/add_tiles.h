@@ -1,4 +1,4 @@
-// s = R(s + t) element by element on tiles that lie in the first-level cache: where partial sums meet.
+// This file combines partial sums: s = R(s + t), element by element, on tiles that lie in the first-level cache.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/stochastic/random_bits.h"
@@ -6,7 +6,8 @@
 
 namespace gemmsim::NS {
 
-// Totals may be infinite where runs overflowed: the magic number leaves them as they are, splitting would make them NaN.
+// A partial sum may be infinite where a segment overflowed. Adding the magic number leaves infinity as it is; splitting
+// would make it NaN.
 template <class C, int KIND> INL typename C::V round_total(typename C::V s, const Const<C>& k) {
     if constexpr (KIND == SUB) return round_magic<C, true>(s, k);
     else return round_to<C, KIND>(s, k, (typename C::VU){});
@@ -33,7 +34,7 @@ template <class C, int MODE> static void combine_in_mode(typename C::T* s, const
     for (int64_t i = 0; i < n; i += C::L) {
         const V x = load<V>(s + i), y = load<V>(t + i);
         V sum = add_directed<C, MODE>(x, y);
-        if (MODE == RD) sum = select<C>((VI)(sum == V{}), (V)((VU)x & (VU)y & C::SIGN), sum);  // -0 is the sum of two -0 alone
+        if (MODE == RD) sum = select<C>((VI)(sum == V{}), (V)((VU)x & (VU)y & C::SIGN), sum);  // only the sum of two -0 is -0
         store(s + i, round_directed<C, MODE, false>(sum, k, VU{}));
     }
 }
@@ -50,7 +51,7 @@ template <class C> static void combine_directed(void* s, const void* t, int64_t 
 }
 #endif
 
-// n is a multiple of the vector's lanes; `kind` NONE, SUB, FAST or GENERAL.
+// n is a multiple of the vector's lanes. `kind` is NONE, PLAIN, SUB, FAST or GENERAL.
 template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
     typedef typename C::T T;
     if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);
@@ -62,7 +63,7 @@ template <class C> static void combine_kind(void* s, const void* t, int64_t n, c
     return odd ? combine_loop<C, GENERAL, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, GENERAL, false>((T*)s, (const T*)t, n, cast);
 }
 
-// The same with stochastic rounding, of a tile: its draws are those of `site` at place `index`.
+// Combines a tile with stochastic rounding. Its draws are those of stream `site` at step `index`.
 template <class C, bool ODD> static void combine_draws(typename C::T* s, const typename C::T* x, const Tile& t, const Cast& cast,
                                                        uint64_t index, int site) {
     typedef typename C::V V;

@@ -1,16 +1,17 @@
-// Exact sums by exponent (Natesh et al., "MGS", 2025): one small register for each exponent of a product, spilled into a
-// rounded sum before it would overflow. Meaning: gemmsim.arithmetic.Binned.
+// This file computes exact sums by exponent (Natesh et al., "MGS", 2025). Each exponent of a product has a small
+// register, which is added to a rounded sum before it would overflow ("spilled"). gemmsim.arithmetic.Binned defines the
+// accumulator.
 //
-// Where a double holds what a register may (choose_binned in kernel_choice_totals.h), registers are doubles, those of a row of a tile side
-// by side; else 192 bits, one element after the other.
+// Where a double holds a register (choose_binned in kernel_choice_totals.h), registers are doubles, one row of a tile
+// next to each other. Otherwise registers have 192 bits, and elements are computed one by one.
 #pragma once
 #include <vector>
 #include "product/exact_registers.h"
 
 namespace gemmsim {
 
-// A sum of products of one exponent e: two's complement of 192 bits in units of 2^(e - 105). Products of doubles have 106
-// bits and a register at most 53 more.
+// A sum of products of exponent e, in units of 2^(e - 105): two's complement of 192 bits. Products of doubles have 106
+// bits and a register has at most 53 more.
 struct Bin {
     i128 high;
     uint64_t low;
@@ -34,9 +35,9 @@ struct Bin {
     }
 };
 
-// The bins of one element at a time; empty between elements.
+// The bins of one element at a time. They are empty between elements.
 struct Bins {
-    static constexpr int LOWEST = -2148, COUNT = 2048 - LOWEST;  // of products of doubles
+    static constexpr int LOWEST = -2148, COUNT = 2048 - LOWEST;  // exponents of products of doubles
     std::vector<Bin> at;
     int first = COUNT, last = -1;
 
@@ -48,7 +49,8 @@ struct Bins {
     }
 };
 
-// Carry bits are in Register::bits. `spills` counts the additions to an element's sum: indices of their draws.
+// Register::bits has the carry bits. `spills` counts the additions to each element's sum, which are the indices of
+// their draws.
 template <class T> struct BinnedTile {
     const Parts<T>& parts;
     const Request& r;
@@ -109,7 +111,8 @@ template <class T> struct BinnedTile {
     }
 };
 
-// The same in doubles, of finite operands. `limit`: of registers for exponent field e, by which a sum's bits may not be reached.
+// The same accumulator in doubles, for finite operands. The register of exponent field e holds values from -2^carry to
+// 2^carry times the power of two of e, the upper end excluded. In bits that upper end is e + carry.
 template <class T> struct BinnedRow {
     static constexpr uint64_t SIGN = 1ull << 63, EXPONENT = 0x7FFull << 52;
     const BinnedTile<T>& tile;
@@ -149,7 +152,7 @@ template <class T> struct BinnedRow {
                 if (__builtin_expect((bits_of(next) & ~SIGN) < e + carry, 1)) {
                     *held = next;
                 } else if (next == -double_of(e + carry)) {
-                    *held = next;  // the one end that a register has
+                    *held = next;  // the lower end belongs to the register's range
                 } else {
                     spill(s[j], *held, i, (int)j);
                     *held = p;

@@ -1,4 +1,5 @@
-// What happens at the additions of a product, counted element by element beside its value (gemmsim.count_events).
+// This file has the records that count the events at the additions of a product, element by element
+// (gemmsim.count_events).
 #pragma once
 #include <stddef.h>
 #include <vector>
@@ -7,27 +8,29 @@
 
 namespace gemmsim {
 
-// `counts`: of each element, (EVENTS, batch..., m, n) contiguous, added to. `least`: the smallest normal of the register, then
-// of each wrapper's cast.
+// `counts` has a number for each event and element, (EVENTS, batch..., m, n) contiguous, to which the kernels add.
+// `least` has the smallest normal number of the register, then that of each wrapper's cast.
 struct EventArgs {
     int64_t* counts;
     double least[1 + MAX_WRAPPERS];
 };
 
-// What a kernel found out of the k terms of a panel at `of`, for other tiles that have them (tiles/counting/count_native.h).
+// Bounds of the k terms of the panel at `of`, found by one tile's kernel. Other tiles with the same panel reuse them
+// (tiles/counting/count_native.h).
 struct PanelBounds {
     const void* of = nullptr;
     int64_t k = 0;
     std::vector<float> bit, least, most;
 };
 
-// Of the panel of B that tiles below one another have, and of those of A, which come in the same order for the next panel of B.
+// Bounds of the panel of B that a column of tiles shares, and of their panels of A. For the next panel of B, tiles
+// visit the panels of A in the same order.
 struct BlockPanels {
     PanelBounds b;
     std::vector<PanelBounds> a;
     size_t next = 0;
 
-    // That of A's `k` terms at `of`; new, with of = null, the first time.
+    // Returns the bounds of A's `k` terms at `of`. The first time they are new, with of = null.
     PanelBounds& of_a(const void* of, int64_t k) {
         for (size_t tried = 0; tried < a.size(); ++tried, ++next) {
             if (next >= a.size()) next = 0;
@@ -39,29 +42,34 @@ struct BlockPanels {
     }
 };
 
-// Of one tile: counts[event * plane + element], elements as in the tile's c.
+// The counts of one tile: counts[event * plane + element], with elements ordered as in the tile's c.
 struct EventTile {
     int64_t* counts;
     int64_t plane;
-    double least;  // the smallest normal of the cast that rounds
-    // Where steps may be taken in few instructions (tiles/counting/count_fast.h): in lanes of 1 float, 2 double, 3 float, which is the register
-    // (tiles/counting/count_native.h), 4 float, which holds the products (tiles/counting/count_exact_products.h), 5 float, where the planner has proved much
-    // (tiles/counting/count_irregular.h); 0: nowhere. `known`: what the carrier loses is seen in its sums; of 3: it holds the products; of 5: no
-    // product hides a register.
+    double least;  // the smallest normal number of the cast that rounds
+    // The shorter kernel that may count the steps (tiles/counting/count_fast.h); 0: none.
+    // 1: float lanes. 2: double lanes.
+    // 3: float lanes, where float is the register's format (tiles/counting/count_native.h).
+    // 4: float lanes, where float holds the products (tiles/counting/count_exact_products.h).
+    // 5: float lanes, where the planner proved that sums stay in the format (tiles/counting/count_irregular.h).
+    // `known`: the carrier's sums show what the carrier loses. For 3: float holds the products. For 5: no product is so
+    // large that the carrier's sum loses the register.
     int method_of_count;
     bool known;
     BlockPanels* panels;
     int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }
 };
 
-// One instruction set's functions, in double lanes. `panel`: 0 float, 1 double.
+// The counting kernels of one instruction set. They use double lanes unless EventTile names a shorter kernel. `panel`
+// is 0 for float and 1 for double.
 struct EventKernels {
-    // a register's or a compensated sum's terms, from the tile's c on
+    // Adds the terms of a register or a compensated sum to the tile's c.
     void (*run)(int panel, const Tile& t, int nr, int method, bool fused, const EventTile& into);
-    // s = R(s + x) of a tile's elements; the draw of a stochastic cast is that of `site` at place `index`
+    // s = R(s + x) for a tile's elements. A stochastic cast draws in stream `site` at step `index`.
     void (*sum)(int panel, void* s, const void* x, const Tile& t, int nr, const Cast& c, uint64_t index, int site, const EventTile& into);
-    // the tile's terms in runs of `size` from +0, then adjacent pairs of them and of their sums by `c`, into its c, of float panels; both
-    // casts to nearest even, and lemma A holds for them. Null where sums in pairs have no kernel of their own
+    // Sums the tile's terms in segments of `size` from +0, then combines adjacent pairs of these sums, and of the
+    // results, by `c`, into the tile's c. Panels are floats, both casts round to nearest even, and lemma A holds for
+    // them. Null: this instruction set has no such kernel.
     void (*pairs)(const Tile& t, int nr, int64_t size, const Cast& c, const EventTile& products, const EventTile& sums);
 };
 

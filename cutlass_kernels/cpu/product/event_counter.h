@@ -1,4 +1,5 @@
-// The runs and meetings of a product whose additions are watched: vectors where double lanes hold a step, else one by one.
+// This file computes the segments and combinations of a product whose additions are counted. It uses vectors where
+// double lanes hold a step, and computes one element at a time elsewhere.
 #pragma once
 #include <string.h>
 #include "baseline.h"
@@ -7,13 +8,13 @@
 
 namespace gemmsim {
 
-// R(s + q) of the exact sum `x`, and what happened. `finite`: of both addends.
+// Rounds the exact sum `x` = s + q and counts its events. Sums with a NaN or infinite addend are not counted.
 struct CountedSum {
     const Cast& c;
     const EventTile& into;
     int64_t element;
 
-    // `some`: q is not zero
+    // `some`: q is not zero.
     double count(const Exact& x, double s, bool some, uint32_t R) const {
         const double v = round_exact(x, c, R);
         const uint32_t seen = events_of(x, s, some, v, c, into.least, R);
@@ -30,7 +31,7 @@ struct CountedSum {
     }
 };
 
-// A compensated sum whose additions to S, and that of S and C at the end, are watched.
+// A compensated sum that counts its additions to S, and the addition of S and C at the end.
 struct CountedDot : CompensatedDot {
     CountedSum counted;
     void step(double a, double b, double& s, double& c) const {
@@ -66,10 +67,11 @@ template <class T> struct EventCounter {
     mutable BlockPanels panels = {};
 
     const EventKernels& kernels = event_kernels(isa);
-    int bits = 48;             // of any product
-    bool narrow_sums = false;  // sums of the values of any two of the casts are rounded once in float lanes (lemma A)
+    int bits = 48;             // upper bound of the bits of a product
+    bool narrow_sums = false;  // float lanes round the sum of values of any two of the casts once (lemma A)
 
-    bool on_grid = false;      // of narrow products: no sum leaves the format, or falls between its smallest numbers
+    // Narrow products: no sum leaves the format, and none falls between its smallest numbers.
+    bool on_grid = false;
     bool lost = true;          // then: a product may be 2^23 times the smallest register, or more
 
     void check(const Stats& a, const Stats& b, bool planned) {
@@ -89,15 +91,17 @@ template <class T> struct EventCounter {
         on_grid = inside && sizeof(T) == 4 && lemma_a(c, f.width, 24) && f.width + c.p <= 23;
         lost = !(f.product < ldexp(1.0, (f.lsb < 100 ? f.lsb : 100) + 23));
     }
-    // A signed float format in a mode that the short steps have.
+    // Whether the cast has a signed float format and a mode that the shorter kernels support.
     static bool plain(const Cast& c) {
         return lanes(c) && c.emin < c.emax && -c.lo > 0 && c.hi > 0 && ((c.mode >= RNE && c.mode <= RD) || c.mode == SR);
     }
 
-    EventTile tile(int level, int method_of_count = 0, bool known = false) const {  // level 0: the register; 1: the first wrapper
+    // `level` is 0 for the register and 1 for the first wrapper.
+    EventTile tile(int level, int method_of_count = 0, bool known = false) const {
         return EventTile{counts, MR * nr, args.least[level], method_of_count, known, &panels};
     }
-    // Of the register's run. Products of many bits seldom leave a sum that fits the register, or a tie.
+    // The counts and the kernel of the register's segment. Sums with products of many bits seldom fit the register and
+    // are seldom ties.
     EventTile run_tile() const {
         const Cast& c = r.add;
         const bool floats = sizeof(T) == 4 && c.p <= 13 && c.mode != SR, narrow = floats && bits > 32;
@@ -111,7 +115,7 @@ template <class T> struct EventCounter {
         return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
     }
 
-    // A rounding that double lanes do, of the exact sum of any two doubles.
+    // Whether double lanes can round the exact sum of any two doubles by this cast.
     static bool lanes(const Cast& c) { return fits(c, 1, true) && !(c.flags & ANY_GRID); }
 
     bool run_in_lanes() const {
@@ -120,7 +124,7 @@ template <class T> struct EventCounter {
                !(r.method && random);
     }
 
-    // All terms, from what is in `out`.
+    // Adds all terms to what `out` holds.
     void run(const Parts<T>& parts) const {
         if (run_in_lanes()) return run_lanes(parts);
         for (int i = 0; i < parts.base().rows; ++i)
@@ -134,21 +138,21 @@ template <class T> struct EventCounter {
         alignas(64) T rest[MR * 64];
         const bool at_once = parts.terms.window == nullptr;
         parts.each([&](Tile t) {
-            if (!at_once) panels = {};  // other terms are in the same place
+            if (!at_once) panels = {};  // the panels now hold other terms at the same addresses
             t.rest = rest;
             kernels.run(sizeof(T) == 4 ? 0 : 1, t, nr, r.method, r.fused, run_tile());
         });
     }
 
-    // Whether pairs() has the sums in pairs of runs of n terms: in longer ones few sums meet, and single terms are not looked at for
-    // numbers of the format.
+    // Whether pairs() can compute segments of n terms whose sums are combined in pairs. In longer segments few sums are
+    // combined, and pairs() does not check whether a single term is a number of the format.
     bool has_pairs(int64_t n) const {
         const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
         const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().method_of_count == 1 && !run_tile().known);
         return kernels.pairs && plain_register && narrow_sums && run_in_lanes() && short_runs;
     }
     static constexpr int64_t MOST_OF_PAIRS = 16;
-    // All terms of t in runs of n from +0, and what the wrapper `level` makes of them, into its c.
+    // Sums all terms of t in segments of n from +0 and combines these sums by the wrapper `level`, into t's c.
     void pairs(const Tile& t, int64_t n, int level) const { kernels.pairs(t, nr, n, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 
     double register_of(const Parts<T>& parts, int i, int j, double s, const CountedSum& counted) const {
@@ -172,9 +176,9 @@ template <class T> struct EventCounter {
         return r.method == KAHAN || parts.count() == 0 ? s : counted.sum(s, c, dot.bits(SITE_FINAL));
     }
 
-    // s = R(s + x) element by element; the draw of a stochastic cast is that of `site` at place `index`.
+    // s = R(s + x), element by element. A stochastic cast draws in stream `site` at step `index`.
     void combine_sums(T* s, const T* x, const Tile& t, const Cast& c, int level, uint64_t index, int site) const {
-        const bool method_of_count = level && narrow_sums;  // an addend C has any bits
+        const bool method_of_count = level && narrow_sums;  // an addend C may have any number of bits
         if (lanes(c)) return kernels.sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level, method_of_count));
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
@@ -184,7 +188,8 @@ template <class T> struct EventCounter {
             }
     }
 
-    // What was counted, into the product's counts of `elements` elements, the tile's first one at `first`, rows n apart.
+    // Adds the tile's counts to those of the product, which has `elements` elements. The tile's first element is number
+    // `first`, and its rows are n apart.
     void add_to(int64_t* all, int64_t elements, int64_t first, int64_t n, int rows, int cols) const {
         for (int e = 0; e < EVENTS; ++e)
             for (int i = 0; i < rows; ++i)

@@ -1,13 +1,14 @@
-// Registers that take exact products: the long accumulator (Kulisch) and two's complement integers. Scalar; deterministic
-// except for the one rounding of the long accumulator and of fixed-point products.
+// This file has the registers that take exact products: the long accumulator (Kulisch) and two's complement integers.
+// The code is scalar. Only two roundings can be stochastic: that of the long accumulator and that of fixed-point
+// products.
 #pragma once
 #include <math.h>
 #include "product/scalar.h"
 
 namespace gemmsim {
 
-// The exact sum of products of doubles: a fixed-point number of 72 limbs whose unit is 128 binades below the smallest
-// product, with over 200 bits of headroom at the top.
+// The exact sum of products of doubles: a fixed-point number of 72 limbs. Its unit is 128 binades below the smallest
+// product, and it has over 200 bits of headroom at the top.
 struct LongAccumulator {
     static constexpr int LIMBS = 72, UNIT = -2276;
     uint64_t limb[LIMBS];  // two's complement
@@ -65,7 +66,7 @@ struct LongAccumulator {
             x.sticky = x.sticky || (x.mag & 3) != 0;
             x.mag >>= 2;
             x.exp += 2;
-        } else if (x.sticky && bit_length(x.mag) < 100 && top > 1) {  // bring more bits in from below
+        } else if (x.sticky && bit_length(x.mag) < 100 && top > 1) {  // shift more bits in from below
             const int up = 126 - bit_length(x.mag);
             x.mag = (x.mag << up) | (limb[top - 2] >> (64 - up));
             x.exp -= up;
@@ -78,7 +79,7 @@ struct LongAccumulator {
 
 typedef __int128 i128;
 
-// A sum in two's complement, brought back into its range after each addition or once.
+// A sum in two's complement. It is brought into its range after each addition, or once at the end.
 struct IntegerSum {
     Register g;
     i128 low, high, s;
@@ -88,7 +89,7 @@ struct IntegerSum {
         low = r.is_signed ? -((i128)1 << (r.bits - 1)) : 0;
         high = low + ((i128)1 << r.bits) - 1;
     }
-    // `left`: the sum is beyond the range whatever its low 128 bits say.
+    // `left`: the sum is beyond the range, whatever its low 128 bits say.
     void fold(bool left = false) {
         if (s >= low && s <= high && !left) return;
         ++overflows;
@@ -103,7 +104,7 @@ struct IntegerSum {
         ++overflows;
         s = neg ? low : high;
     }
-    // Once, of a sum that needs more than 128 bits: integers from the lowest limb on.
+    // Brings a sum of more than 128 bits into the range. Its lowest limb counts units of 1.
     void fold(const LongAccumulator& sum) {
         const bool neg = sum.limb[LongAccumulator::LIMBS - 1] >> 63;
         s = (i128)(((u128)sum.limb[1] << 64) | sum.limb[0]);
@@ -114,21 +115,21 @@ struct IntegerSum {
     }
 };
 
-// A sum of fewer than 63 bits brought into the register's range once.
+// Brings a sum of fewer than 63 bits into the register's range.
 inline int64_t folded(int64_t s, const Register& g) {
     const int64_t low = g.is_signed ? -((int64_t)1 << (g.bits - 1)) : 0, high = low + ((int64_t)1 << g.bits) - 1;
     if (g.saturate) return s < low ? low : s > high ? high : s;
     return low + (int64_t)(((uint64_t)s - (uint64_t)low) & (((uint64_t)1 << g.bits) - 1));
 }
 
-// Integer bits of a product counted in 2^-frac.
+// Integer bits of a product counted in units of 2^-frac.
 inline int grid_bits(const Exact& x, const Register& g) { return x.mag == 0 ? 0 : bit_length(x.mag) + x.exp + g.frac; }
 
-// Products of more bits take every register out of its range, after a shift by at most 63, too.
+// A product of more bits takes every register out of its range, also after a shift by at most 63.
 constexpr int BEYOND = 120;
 
-// The product as a multiple of 2^-frac, rounded by the cast's mode. What a register of 53 bits can tell apart from
-// larger numbers stays: the low 128 bits when it wraps, a number beyond any end when it saturates.
+// The product as a multiple of 2^-frac, rounded by the cast's mode. The result has what matters to a register of at
+// most 53 bits: the low 128 bits if the register wraps, or a number beyond every end if it saturates.
 inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R) {
     if (x.mag == 0) return 0;
     const int drop = -g.frac - x.exp;
@@ -152,9 +153,10 @@ inline i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R
     return x.neg ? -(i128)whole : (i128)whole;
 }
 
-// floor(p / 2^shift) of a whole product, as a number whose lowest limb has the unit 1.
+// floor(p / 2^shift) of a whole product p. Its exponent is moved so that the long accumulator's lowest limb counts
+// units of 1.
 inline Exact shifted(Exact x, int shift) {
-    const int discarded = shift - x.exp;  // bits of the magnitude that go
+    const int discarded = shift - x.exp;  // number of discarded bits of the magnitude
     if (discarded > 0) {
         const u128 below = discarded >= 128 ? x.mag : x.mag & (((u128)1 << discarded) - 1);
         x.mag = (discarded >= 128 ? 0 : x.mag >> discarded) + (x.neg && below ? 1 : 0);
@@ -209,7 +211,7 @@ template <class T> struct IntegerDot {
     }
 };
 
-// `counts`, if given, is increased by how often each element's register left its range; rows `stride` apart.
+// If `counts` is given, it grows by how often each element's register left its range. Rows are `stride` apart.
 template <class T> inline void integer_tile(const Parts<T>& parts, const Request& r, int nr, int64_t* counts, int64_t stride) {
     for (int i = 0; i < parts.base().rows; ++i)
         for (int j = 0; j < parts.base().cols; ++j) {

@@ -1,26 +1,27 @@
-// Exponent fields of packed panels, behind them: what decides where steps of matrix instructions cut (Isa::fields_a, fields_b); of steps of
-// groups, which elements are not zero. One tile needs those of its panels of A and of B, both of which many other tiles have, too.
+// This file stores exponent fields behind packed panels. They decide where steps of matrix instructions truncate
+// (Isa::fields_a, fields_b). For instructions with groups it stores which elements are not zero. Each tile needs those
+// of its panels of A and B, and many tiles share these panels.
 #pragma once
 #include "product/kernel_choice.h"
 
 namespace gemmsim {
 
 struct ExponentFields {
-    static constexpr int64_t FEW_ROWS = 2 * MR;  // in fewer, it costs as much to write those of B as it saves
+    static constexpr int64_t FEW_ROWS = 2 * MR;  // with fewer rows, writing the fields of B costs as much as it saves
 
     const Isa& isa;
     const Request& r;
-    const bool kept;  // panels are of floats, and steps need them
+    const bool kept;  // panels are floats, and steps need the fields
 
     ExponentFields(const Isa& i, const Request& request, int64_t rows, bool floats)
         : isa(i), r(request),
           kept(floats && rows > FEW_ROWS && request.method == HARDWARE &&
                (request.hardware.kind == HW_FUSED || request.hardware.kind == HW_FLOORED || request.hardware.kind == HW_GROUPS)) {}
 
-    // Kernels write whole vectors of them.
+    // Kernels write whole vectors of fields, so there is room for one more vector.
     size_t bytes_a(int64_t panels) const { return kept ? (size_t)(panels * r.k * MR) * sizeof(int32_t) + 64 : 0; }
     size_t bytes_b(int64_t panels, int nr) const { return kept ? (size_t)(panels * r.k * nr) * sizeof(int16_t) + 64 : 0; }
-    // Where they begin, behind so many panels.
+    // The fields begin behind the panels, whose number is given.
     template <class T> int32_t* behind_a(const T* packed, int64_t panels) const { return (int32_t*)(packed + panels * r.k * MR); }
     template <class T> int16_t* behind_b(const T* packed, int64_t panels, int nr) const { return (int16_t*)(packed + panels * r.k * nr); }
 
@@ -29,7 +30,8 @@ struct ExponentFields {
         for (int64_t p = 0; p < count; ++p) isa.fields_b((const float*)panels + p * r.k * nr, r.k, r.hardware, out + p * r.k * nr);
     }
 
-    // Those of a tile move on to its terms from `begin` on; groups begin at multiples of their size, or are looked at again.
+    // Moves a tile's fields to its terms from `begin` on. Groups begin at multiples of their size; elsewhere kernels
+    // compute the fields again.
     static void begin_at(Tile* t, const HardwareModel& m, int64_t begin, int nr) {
         const int64_t size = m.kind == HW_GROUPS ? m.group : 1;
         const bool known = t->field_a && begin % size == 0;

@@ -1,5 +1,5 @@
-// Matrix instructions of real chips as accumulators: the parameters of one step, and the step on one element.
-// A step takes some products and the register c and gives the next c. What the parameters mean: gemmsim/hardware/models.py.
+// This file computes matrix instructions of real chips on single elements. A step takes some products and the register
+// c, and gives the next c. gemmsim/hardware/models.py defines the parameters.
 #pragma once
 #include <math.h>
 #include "product/exact_registers.h"
@@ -7,15 +7,15 @@
 
 namespace gemmsim {
 
-// The exponent that aligns a decoded operand: a subnormal's is that of the smallest normal of its own format; with a zero's no product
-// counts. Those of infinities and NaN are not looked at.
+// The exponent that aligns a decoded operand. A subnormal has the exponent of its format's smallest normal number. A
+// zero's exponent is so low that no product with it counts. Exponents of infinities and NaN are not used.
 inline int hardware_exponent(double x, int emin) {
     if (x == 0) return ZERO_EXPONENT;
     const int e = is_nan(x) || is_inf(x) ? 0 : ilogb(x);
     return e < emin ? emin : e;
 }
 
-// The cast of a step's conversion, where it is a cast (HW_CAST, HW_CAST_INF; of HW_RNE23 binary32).
+// The cast that converts a step's sum, where the conversion is a cast: HW_CAST, HW_CAST_INF, and binary32 for HW_RNE23.
 inline Cast conversion(const HardwareModel& m, Cast add) {
     if (m.out == HW_CAST_INF) {
         add.over_pos = add.inf_pos;
@@ -24,12 +24,12 @@ inline Cast conversion(const HardwareModel& m, Cast add) {
     return add;
 }
 
-// One element, k ascending, any operands. Up to KEPT_IN_DOUBLE everything below fits a double exactly: products of at most 48
-// bits, and sums of at most 53.
+// One element with any operands, k ascending. For `kept` up to KEPT_IN_DOUBLE a double holds everything below exactly:
+// products have at most 48 bits and sums at most 53.
 struct HardwareDot {
     const HardwareModel& m;
     double c = 0;
-    const Cast* to = nullptr;  // of conversions that are casts
+    const Cast* to = nullptr;  // the cast of a conversion that is one
 
     struct Products {
         double value[64];
@@ -46,7 +46,7 @@ struct HardwareDot {
         c = added(addend, c);
     }
 
-    // All products of a step, or those of one of its two blocks.
+    // Adds all products of a step, or those of one of its two blocks.
     template <class T> void block(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int count, int part) {
         Products p;
         p.count = 0;
@@ -75,7 +75,7 @@ struct HardwareDot {
     }
 
     bool by_cast() const { return m.out >= HW_RNE23; }
-    // What is rounded to zero keeps its sign in RNE23 alone.
+    // Only RNE23 keeps the sign of a sum that is rounded to zero.
     double ended(double x) const { return m.out == HW_RNE23 ? x : x + 0.0; }
     double infinite(bool plus) const { return by_cast() ? plus ? to->inf_pos : to->inf_neg : plus ? INFINITY : -INFINITY; }
     int addend_exponent() const { return hardware_exponent(c, by_cast() ? to->emin : m.out == HW_RNE10 ? -14 : -126); }
@@ -101,7 +101,7 @@ struct HardwareDot {
         c = convert(ldexp(sum, e - m.kept));
     }
 
-    // The same where double does not hold the sum.
+    // The same step where a double does not hold the sum.
     void in_integers(const Products& p, int e) {
         i128 sum = (i128)ldexp(c, m.kept - e);
         for (int i = 0; i < p.count; ++i) sum += (i128)ldexp(p.value[i], m.kept - e);
@@ -145,14 +145,16 @@ struct HardwareDot {
         c = (double)(float)ldexp(floor(ldexp(both, keep)), -keep);
     }
 
-    // The sum of two registers to nearest even; exact in double before it is rounded, where the format is binary16.
+    // The sum of two registers to nearest even. Where the format is binary16, the double sum is exact before it is
+    // rounded.
     double added(double x, double y) const {
         const double sum = m.out == HW_RNE10 ? x + y : (double)((float)x + (float)y);
         if (is_nan(sum)) return canonical_nan();
         return m.out == HW_RNE10 && !is_inf(sum) ? convert(sum) : sum + 0.0;
     }
 
-    // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
+    // RZ23 and E8M13 round toward zero, to infinity past the largest finite value. RNE10 rounds to binary16, nearest
+    // even. None of these gives -0.
     double convert(double v) const {
         if (v == 0) return 0;
         if (by_cast()) return ended(round_exact(exact_value(v), *to, 0));
@@ -164,7 +166,7 @@ struct HardwareDot {
     }
 };
 
-// Rows and columns of a tile that have met what is not finite.
+// Marks the rows and columns of a tile whose operands hold a NaN or an infinity.
 template <class T> struct NotFinite {
     bool row[MR], column[64];
 

@@ -1,11 +1,12 @@
-// An operand A that is read through index tables: the windows of a convolution, without a matrix of them in memory.
+// This file packs an operand A that is read through index tables: the patches of a convolution, without a matrix of
+// them in memory (implicit im2col).
 #pragma once
 #include "api.h"
 #include "product/pack.h"
 
 namespace gemmsim {
 
-// Eight rows of `c` terms from base + rows[i] + cols[k], element for element, into a K x MR panel.
+// Packs up to eight rows of `c` terms into a K x MR panel: elements at base + rows[i] + cols[k]. Missing rows are zero.
 template <class U> inline void gather_rows(const U* base, const int64_t* rows, int64_t count, const int64_t* cols, int64_t c, U* dst) {
     bool consecutive = count == MR;
     for (int64_t i = 1; i < count; ++i) consecutive = consecutive && rows[i] == rows[0] + i;
@@ -31,7 +32,7 @@ inline void gather_bits(const Matrix& m, const int64_t* rows, int64_t count, con
     else gather_rows((const uint16_t*)m.data, rows, count, cols, c, (uint16_t*)dst);
 }
 
-// MR rows from row0 -> K x MR, as pack_a; the operand's values are those of its format already.
+// Packs MR rows from row0 into K x MR, as pack_a does. The operand's values are already values of its format.
 template <class T> inline void pack_gathered(const Isa& isa, int carrier, const Matrix& m, const Gather& g, int64_t row0, Positions at,
                                              T* dst, PanelStats& facts) {
     constexpr int64_t CHUNK = 256;

@@ -1,5 +1,5 @@
-// How a long product ends early: its threads ask between parts of their work whether it is to, and the thread that called asks the
-// interpreter, which may have a signal to handle.
+// This file ends long products early. Threads check between parts of their work whether the call is to end. The calling
+// thread asks the Python interpreter, which may have a signal to handle.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -9,15 +9,16 @@
 
 namespace gemmsim {
 
-// Functions of CPython, which only the main thread calls; all null without one. `hold` and `release` are those of its lock, `check` runs
-// the handlers of signals that have come and says whether one raised (-1), `take` has what it raised.
+// Functions of CPython, which only the main thread calls; all are null without an interpreter. `hold` and `release`
+// take and release its lock. `check` runs the handlers of pending signals and returns -1 if one raised. `take` returns
+// what it raised.
 struct Interpreter {
     unsigned long (*thread)();
     int (*hold)();
     void (*release)(int);
     int (*check)();
     void (*take)(void**, void**, void**);
-    unsigned long main;  // what `thread` says in the main thread
+    unsigned long main;  // what `thread` returns in the main thread
 };
 
 inline Interpreter& interpreter() {
@@ -26,22 +27,23 @@ inline Interpreter& interpreter() {
 }
 
 struct Interrupted {
-    void* raised[3] = {};  // by a handler: type, value, traceback
+    void* raised[3] = {};  // what a handler raised: type, value, traceback
 };
 
-// What the threads of one call know of each other.
+// State that the threads of one call share.
 class Call {
     typedef std::chrono::steady_clock Clock;
     enum End : int { GOES_ON, INTERRUPTED, NO_MEMORY };
     static constexpr std::chrono::milliseconds BETWEEN_QUESTIONS{50};
     std::atomic<int> end{GOES_ON};
-    Clock::time_point next = {};  // when to ask; the calling thread's alone. Products that are soon through never look at the clock
+    // The time of the next question; only the calling thread uses it. Short products never read the clock.
+    Clock::time_point next = {};
     Interrupted interruption = {};
 
 public:
     bool ended() const { return end.load(std::memory_order_relaxed) != GOES_ON; }
 
-    // By the calling thread: whether a signal ends the call.
+    // Asks whether a signal ends the call. Only the calling thread calls this.
     void ask() {
         const Interpreter& python = interpreter();
         const Clock::time_point now = Clock::now();
@@ -57,7 +59,7 @@ public:
         }
         python.release(held);
     }
-    // A piece of work that may be left; no exception leaves a thread.
+    // Runs a piece of work unless the call has ended. No exception leaves a thread.
     template <class F> void attempt(const F& work) {
         if (ended()) return;
         try {
@@ -65,12 +67,13 @@ public:
         } catch (const Interrupted&) {
         } catch (const std::bad_alloc&) { end = NO_MEMORY; }
     }
-    // In the calling thread, when all threads are through.
+    // Throws what ended the call. The calling thread calls this after all threads are done.
     void finish() const {
         if (end == INTERRUPTED) throw interruption;
         if (end == NO_MEMORY) throw std::bad_alloc();
     }
-    // Until other threads are through with what `done` counts; the calling thread, which would not ask while it waits at a barrier.
+    // Waits until `done` counts all work of the other threads. The calling thread uses this instead of a barrier, at
+    // which it could not ask.
     void wait(const std::atomic<int64_t>& done, int64_t all) {
         constexpr std::chrono::microseconds SHORT{1000}, NAP{100};
         const Clock::time_point begin = Clock::now();
@@ -82,9 +85,9 @@ public:
     }
 };
 
-// One thread's part in a call: while this lives, look() is about that call.
+// One thread's part in a call. While this object lives, poll() refers to that call.
 class ThreadOfCall {
-    static constexpr int64_t TERMS = 1 << 12;  // of a tile, between two looks
+    static constexpr int64_t TERMS = 1 << 12;  // terms of a tile between two checks
     struct State {
         Call* call = nullptr;
         bool calling = false;
@@ -102,7 +105,8 @@ public:
     ThreadOfCall(const ThreadOfCall&) = delete;
     ThreadOfCall& operator=(const ThreadOfCall&) = delete;
 
-    // Before so many terms of a tile. Throws Interrupted where the call is to end.
+    // Callers report here the terms of a tile that they are about to add. This throws Interrupted if the call is to
+    // end.
     static void poll(int64_t terms) {
         State& s = state();
         s.terms += terms;

@@ -1,4 +1,4 @@
-// Tables of products of codes.
+// This file sums products that a table gives for each pair of codes.
 #pragma once
 #include <string.h>
 #include <vector>
@@ -11,10 +11,11 @@ namespace gemmsim {
 
 typedef uint16_t Code;
 
-// A table in the carrier, and what its values (without those of NaN) are like.
+// A table in the carrier, and bounds of its values, NaN excluded.
 template <class T> struct Table {
     std::vector<T> values;
-    std::vector<float> narrow;  // the same where T is double and all are floats; else empty
+    // The same values where T is double and all are floats; else empty.
+    std::vector<float> narrow;
     int32_t rows, columns;
     Stats stats = EMPTY_STATS;
 
@@ -30,20 +31,22 @@ template <class T> struct Table {
         }
     }
 
-    // sums[j] = values[a[0]][b[0][j]] + values[a[1]][b[1][j]] + ..., in this order and from +0, by the carrier's own additions.
+    // sums[j] = values[a[0]][b[0][j]] + values[a[1]][b[1][j]] + ..., in this order and from +0, by the carrier's
+    // additions.
     void sum_up(const Code* a, const Code* b, int64_t k, int nr, T* sums) const {
         if (nr == 32) return sum<32>(a, b, k, sums);
         if (nr == 16) return sum<16>(a, b, k, sums);
         nr == 8 ? sum<8>(a, b, k, sums) : sum<4>(a, b, k, sums);
     }
 
-    // terms[k][i][j] = values[a[i * a_row + k]][b[k][j]], MR rows of nr columns; rows not in use repeat the last.
+    // terms[k][i][j] = values[a[i * a_row + k]][b[k][j]], with MR rows of nr columns. Rows that are not in use repeat
+    // the last one.
     void look_up(const Code* a, int64_t a_row, int rows, const Code* b, int64_t k, int nr, T* terms) const {
         if (sizeof(T) == 8 && !narrow.empty()) look_up_from(narrow.data(), a, a_row, rows, b, k, nr, terms);
         else look_up_from(values.data(), a, a_row, rows, b, k, nr, terms);
     }
 
-    // terms[k][j] = values[a[k]][b[k][j]]; codes of b are read four at a time.
+    // terms[k][j] = values[a[k]][b[k][j]]. Codes of b are read four at a time.
     void look_up(const Code* __restrict a, const Code* __restrict b, int64_t k, int nr, T* __restrict terms) const {
         for (int64_t i = 0; i < k; ++i)
             for (int j = 0; j < nr; j += 4) {
@@ -53,7 +56,7 @@ template <class T> struct Table {
     }
 
 private:
-    // A code of b is read once for all rows.
+    // Reads each code of b once for all rows.
     template <class V> void look_up_from(const V* from, const Code* a, int64_t a_row, int rows, const Code* b, int64_t k, int nr,
                                          T* __restrict terms) const {
         for (int64_t at = 0; at < k; ++at) {
@@ -75,7 +78,7 @@ private:
             }
         }
     }
-    // What is in the table more than twice as narrow is read from there: half the cache.
+    // Where the float table exists, sums read it, because it takes half the cache.
     template <int NR> void sum(const Code* __restrict a, const Code* __restrict b, int64_t k, T* __restrict sums) const {
         T s[NR] = {};
         for (int64_t i = 0; i < k; ++i) {
@@ -99,7 +102,7 @@ private:
     }
 };
 
-// The codes of one tile: rows of A, a panel of B, in the order of the terms.
+// The codes of one tile, in the order of the terms: rows of A and a panel of B.
 template <class T> struct TileCodes {
     const Table<T>* table;
     const Code* a;
@@ -116,7 +119,7 @@ inline AddTermsFn add_terms(const Isa& isa) {
     return GEMMSIM_NARROWEST(add_terms);
 }
 
-// The register takes terms as they are, in a kernel of table_sums.h.
+// Whether the register takes terms as they are, in a kernel of tiles/other/table_sums.h.
 inline bool adds_terms(const Request& r, const Choice& choice) { return r.method == REGISTER && r.fused && choice.kind < KINDS; }
 
 }  // namespace gemmsim

@@ -1,4 +1,4 @@
-// The lowest bits of the terms of packed panels, a byte each, behind the panels (Isa::lowest_bits).
+// This file stores the lowest bits of the terms of packed panels, one byte each, behind the panels (Isa::lowest_bits).
 #pragma once
 #include <string.h>
 #include "product/kernel_choice.h"
@@ -7,18 +7,18 @@ namespace gemmsim {
 
 struct LowestBits {
     static constexpr int FEW_BITS = 11;
-    static constexpr int64_t FEW_ROWS = 3 * MR;  // in fewer, those of B cost as much as they save
+    static constexpr int64_t FEW_ROWS = 3 * MR;  // with fewer rows, computing those of B costs as much as it saves
 
     const Isa& isa;
     const Request& r;
-    const bool kept;  // register and shape are such that they may help
+    const bool kept;  // register and shape are such that the bytes may help
 
     LowestBits(const Isa& i, const Request& request, int64_t rows, bool floats)
         : isa(i), r(request), kept(floats && isa.lowest_bits && rows >= FEW_ROWS && lowest_bits_help(request)) {}
 
-    // Kernels read whole vectors of them.
+    // Kernels read whole vectors of bytes, so there is room for one more vector.
     size_t bytes(int64_t panels) const { return kept ? (size_t)(panels * r.k) + 64 : 0; }
-    // Of `panels` panels of `width` numbers a term.
+    // The bytes lie behind `panels` panels of `width` numbers a term.
     template <class T> uint8_t* behind(const T* packed, int64_t panels, int64_t width) const {
         return (uint8_t*)(packed + panels * r.k * width);
     }
@@ -26,7 +26,7 @@ struct LowestBits {
     void of_panels(const void* packed, int64_t count, int width, uint8_t* low) const {
         for (int64_t p = 0; p < count; ++p) isa.lowest_bits((const float*)packed + p * r.k * width, r.k, width, low + p * r.k);
     }
-    // `stats`: of these panels of B, or more. Products of numbers of few bits lead to midpoints anyway.
+    // `stats` covers these panels of B, or more. Products of numbers with few bits lead to midpoints anyway.
     void of_b(const void* packed, int64_t count, int nr, const Stats& stats, uint8_t* low) const {
         if (stats.width <= FEW_BITS) memset(low, 0xFF, (size_t)(count * r.k));
         else of_panels(packed, count, nr, low);

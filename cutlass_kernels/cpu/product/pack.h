@@ -1,4 +1,5 @@
-// Operand panels: any dtype and strides -> the carrier, rounded to the operand format, in the order the kernels read.
+// This file packs operand panels. It converts any dtype and strides to the carrier, rounds to the operand format, and
+// stores terms in the order in which kernels read them.
 #pragma once
 #include <string.h>
 #include <vector>
@@ -15,12 +16,13 @@ struct Matrix {
 
 inline int64_t dtype_size(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-// Doubles are rounded before they are floats: once.
+// Doubles are rounded before they are converted to floats, so that they are rounded only once.
 inline bool rounds_narrower(int carrier, const Matrix& m, const Cast& cast) {
     return carrier == 0 && m.dtype == F64 && (cast.flags & PRESENT);
 }
 
-// n elements from src into the carrier, rounded to the operand's format (once, from the source's own precision).
+// Loads n elements from src into the carrier and rounds them to the operand's format, once, from the source's
+// precision.
 inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t offset, int64_t stride, int64_t n, const Cast& cast,
                          char* dst) {
     const char* src = m.data + offset * dtype_size(m.dtype);
@@ -38,16 +40,16 @@ inline void load_operand(const Isa& isa, int carrier, const Matrix& m, int64_t o
     }
 }
 
-// Rows of a scratch block lie this many elements further apart than they are long: a power of two would put all of
-// them into the same few cache sets.
+// Rows of a scratch block lie this many elements further apart than their length. A power of two would put all of them
+// into the same few cache sets.
 constexpr int64_t SKEW = 16;
 
-// Whether lines of the matrix lie in memory as the panels hold them: the carrier's own numbers, which need no rounding.
+// Whether the matrix already holds what the panels hold: numbers of the carrier that need no rounding.
 template <class T> inline bool as_they_are(const Matrix& m, const Cast& cast) {
     return m.dtype == (sizeof(T) == 4 ? F32 : F64) && !(cast.flags & PRESENT);
 }
 
-// Facts about `c` terms of a panel; `sums` grow by at least the magnitudes of each row.
+// Computes bounds of `c` terms of a panel. Each of `sums` grows by at least the sum of its row's magnitudes.
 template <class T> inline void panel_stats(const Isa& isa, int carrier, const T* panel, int64_t c, double* sums, Stats* stats) {
     Stats part = *stats;
     part.row_sum = 0;
@@ -67,9 +69,9 @@ inline void largest_sum(const double* sums, Stats* stats) {
         if (sums[i] > stats->row_sum) stats->row_sum = sums[i];
 }
 
-// Facts about a panel whose terms come one after the other.
+// Accumulates bounds of a panel whose terms are packed in order.
 struct PanelStats {
-    Stats* stats;  // null: nobody asks
+    Stats* stats;  // null: bounds are not needed
     double sums[MR] = {0};
     explicit PanelStats(Stats* s) : stats(s) {}
     template <class T> void check(const Isa& isa, int carrier, const T* panel, int64_t c) {
@@ -80,7 +82,7 @@ struct PanelStats {
     }
 };
 
-// As pack_a, of a matrix whose columns are contiguous: these are the panel's rows already.
+// pack_a for a matrix whose columns are contiguous: these are already the panel's rows.
 template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at,
                                               T* dst, PanelStats& facts) {
     constexpr int64_t CHUNK = 256;
@@ -105,7 +107,8 @@ template <class T> inline void pack_a_columns(const Isa& isa, int carrier, const
     }
 }
 
-// MR rows from row0 -> K x MR; missing rows are zero. `facts` are not ended: other terms of these rows may follow.
+// Packs MR rows from row0 into K x MR; missing rows are zero. The caller calls facts.end(), because other terms of
+// these rows may follow.
 template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix& m, int64_t row0, const Cast& cast, Positions at, T* dst,
                                       PanelStats& facts) {
     constexpr int64_t CHUNK = 256, PITCH = CHUNK + SKEW;
@@ -134,7 +137,7 @@ template <class T> inline void pack_a(const Isa& isa, int carrier, const Matrix&
     }
 }
 
-// Columns are contiguous in memory: read along k, then transpose.
+// Packs columns that are contiguous in memory: reads along k, then transposes.
 template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t count, int nr,
                                               const Cast& cast, Positions at, T* dst) {
     constexpr int64_t CHUNK = 128, PITCH = CHUNK + SKEW, WIDE = 32;
@@ -148,15 +151,15 @@ template <class T> inline void pack_b_columns(const Isa& isa, int carrier, const
     }
 }
 
-// Rows of whole panels without a call.
+// Copies a row of a whole panel without a function call.
 template <class T> inline void copy_row(T* to, const float* from, int64_t n) {
     if (n == 16) memcpy(to, from, 64);
     else if (n == 32) memcpy(to, from, 128);
     else memcpy(to, from, (size_t)n * sizeof(float));
 }
 
-// `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Rows of B are read in one go across
-// the panels, so that memory sees long runs. `stats` null: nobody asks.
+// Packs `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Each row of B is read across
+// all panels at once, so that memory accesses are long. `stats` null: bounds are not needed.
 template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
                                       Positions where, T* dst, Stats* stats) {
     const int64_t size = m.rows * nr;

@@ -1,4 +1,5 @@
-// The tile kernel that knows every format: one output at a time in exact integer arithmetic (gemmsim/exact.h).
+// This tile kernel supports every format. It computes one output at a time in exact integer arithmetic
+// (gemmsim/exact.h).
 #pragma once
 #include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
@@ -10,7 +11,7 @@ inline uint32_t step_bits(const Cast& c, const Tile& t, int row, int col, int64_
     return c.mode >= SR ? draw_step(t.seed, t.row0 + row, t.col0 + col, (uint64_t)k, site, c.rbits) : 0;
 }
 
-// R(s + x); not `exact`: of the sum in fp32.
+// R(s + x). If not `exact`, R rounds the fp32 sum.
 inline double sum_of(double s, double x, const Cast& c, uint32_t R, bool exact) {
     return exact ? sum_step(x, s, c, R) : round_value((double)((float)s + (float)x), c, R);
 }
@@ -43,7 +44,8 @@ template <class T> inline void scalar_tile(const Parts<T>& parts, const Request&
         }
 }
 
-// One element of a compensated sum (formulas: compensated.h); operation j of a step draws at site SITE_STEP + j.
+// One element of a compensated sum (formulas: tiles/compensated/compensated_step.h). Operation j of a step draws in
+// stream SITE_STEP + j.
 struct CompensatedDot {
     const Request& r;
     const Tile& t;

@@ -1,4 +1,4 @@
-// How totals meet scales on one tile, and the chain of block-scaled instructions on one element.
+// This file adds scaled partial sums of one tile, and computes chains of block-scaled instructions on one element.
 #pragma once
 #include <string.h>
 #include <vector>
@@ -20,7 +20,7 @@ inline const ScaleKernels& scale_kernels(const Isa& isa) {
     return GEMMSIM_NARROWEST(scale_kernels)();
 }
 
-// Scales have at most eight bits each and lie between 2^-150 and 2^150: a product of two is exact in double.
+// Scales have at most eight bits each and lie between 2^-150 and 2^150, so a product of two is exact in double.
 inline int choose_scale_step(const Request& r, int carrier, bool narrow) {
     const Cast& c = r.wrappers[0].cast;
     const Cast& total = r.wrapper_count > 1 ? r.wrappers[1].cast : r.add;
@@ -29,15 +29,16 @@ inline int choose_scale_step(const Request& r, int carrier, bool narrow) {
     return exact && c.mode < SR && fits(c, 1, true) ? SCALE_WIDE : SCALE_SCALAR;
 }
 
-// Whether `times` of the kernels may round to this cast: no product comes near the ends of double's range.
+// Whether the kernels' `times` may round to this cast. No product then comes near the ends of double's range.
 inline bool times_wide(const Cast& c, int carrier) {
     return c.mode < SR && fits(c, 1, true) && (carrier == 0 || (c.emax <= 500 && c.emin - c.p >= -500));
 }
 
-// One total into one running total.
+// Adds one scaled partial sum to a running sum.
 inline double scaled_sum(double s, double t, double xa, double xb, const Cast& c, uint32_t R) { return fused_step(xa * xb, t, s, c, R); }
 
-// A chain of block-scaled instructions: the fields of HardwareDot's steps with the scales' significands and exponents.
+// A chain of block-scaled instructions. Its steps are those of HardwareDot with the significands and exponents of the
+// scales.
 struct ScaledDot {
     HardwareDot dot;
     const TileScales& scales;
@@ -85,14 +86,15 @@ struct ScaledDot {
     }
 };
 
-// What the vector kernel of block-scaled instructions reads: scales of all groups of one tile, and where they are NaN.
+// What the vector kernel of block-scaled instructions reads: the scales of all groups of one tile, and which are NaN.
 struct TileGroups {
     std::vector<double> a, b;
     std::vector<int32_t> a_exponent, b_exponent;
     bool nan_row[MR] = {}, nan_col[64] = {};
     int64_t size;
 
-    // Groups lie in one block of each operand; without groups the scales of a step are powers of two.
+    // Whether the vector kernel applies. Each group must lie in one block of each operand. Without groups the scales of
+    // a step must be powers of two.
     static bool fits(const HardwareModel& m, const Scales& s) {
         const int64_t size = m.kind == HW_GROUPS ? m.group : m.products;
         return m.out == HW_RZ23 && s.a_size % size == 0 && s.b_size % size == 0 &&
@@ -124,7 +126,7 @@ struct TileGroups {
             }
             uint64_t u;
             memcpy(&u, &v, 8);
-            const int e = (int)(u >> 52) - 1023;  // none is subnormal in double
+            const int e = (int)(u >> 52) - 1023;  // no scale is subnormal in double
             value[i] = v;
             exponent[i] = v == 0 ? ZERO_EXPONENT : e < emin ? emin : e;
         }

@@ -1,22 +1,22 @@
-// Scales of block formats, beside the elements of the operands: one for each block of terms of each row of A and each
-// column of B.
+// This file has the scales of block formats, which are stored apart from the operands' elements. There is one scale for
+// each block of terms of each row of A and each column of B.
 #pragma once
 #include "isa_table.h"
 
 namespace gemmsim {
 
 struct Scales {
-    const double *a, *b;                        // the scales themselves; NaN where a block is
+    const double *a, *b;                        // the scales themselves; NaN for a NaN block
     int64_t a_row, a_block, b_block, b_col;     // strides
     int64_t a_size, b_size, a_count, b_count;   // terms in a block, blocks along k
-    double fill;                                // of the blocks that fill up K of an instruction
-    double tensor;                              // the tensors' own scales, multiplied
+    double fill;                                // scale of the blocks that pad K to a multiple of an instruction's
+    double tensor;                              // product of the tensors' own scales
     int32_t has_tensor, narrow;                 // narrow: products of two scales are exact and normal in float
     int32_t emin, reserved;                     // exponent of the scale format's smallest normal
     const int64_t* batch;                       // two rows of batch_dims: strides of a and b
 };
 
-// Those of one tile.
+// The scales of one tile.
 struct TileScales {
     const Scales* all = nullptr;  // null: none
     const double *a = nullptr, *b = nullptr;
@@ -28,27 +28,29 @@ struct TileScales {
     }
 };
 
-// s = R(s + xa * xb * t): NATIVE by the carrier's fused multiply-add, WIDE in double lanes, where products are exact.
+// How s = R(s + xa * xb * t) is computed. SCALE_NATIVE: by the carrier's fused multiply-add. SCALE_WIDE: in double
+// lanes, where products are exact. SCALE_SCALAR: one element at a time.
 enum ScaleStep : int { SCALE_NATIVE, SCALE_WIDE, SCALE_SCALAR };
 
-// Scales of one tile as block-scaled instructions take them: without signs, MR of rows and nr of columns for each `size`
-// terms, fill included, with the exponents that align (hardware_exponent).
+// The scales of one tile as block-scaled instructions take them, without signs. Each `size` terms, padding included,
+// have MR scales of rows and nr of columns, with the exponents that align (hardware_exponent).
 struct GroupScales {
     const double *a, *b;
     const int32_t *a_exponent, *b_exponent;
     int64_t size;
 };
 
-// One instruction set's functions.
+// The kernels of one instruction set.
 struct ScaleKernels {
-    // MR rows of nr carrier values, MR and nr scales; `how` NATIVE or WIDE
+    // Adds MR rows of nr carrier values with MR and nr scales. `how` is SCALE_NATIVE or SCALE_WIDE.
     void (*add)(int carrier, void* s, const void* t, int nr, const double* xa, const double* xb, const Cast& c, int how);
-    // x = R(factor * x) on n carrier values (whole vectors), for casts that `add` takes as WIDE
+    // x = R(factor * x) for n carrier values (whole vectors), for casts that `add` accepts as SCALE_WIDE.
     void (*times)(int carrier, void* x, int64_t n, double factor, const Cast& c);
-    // in float lanes: runs of n fused multiply-adds from 0, their totals added NATIVE to the tile's c; for each `block` terms, from the first
-    // on, MR scales of rows and nr of columns follow each other
+    // Float lanes: sums segments of n fused multiply-adds from 0 and adds them to the tile's c as SCALE_NATIVE does.
+    // For each `block` terms there are MR scales of rows and nr of columns, stored block after block.
     void (*groups)(const Tile& t, int64_t n, int64_t block, const float* xa, const float* xb);
-    // steps of a block-scaled instruction along the tile's k: finite float panels, scales and registers, rz23
+    // Steps of a block-scaled instruction along the tile's k, for finite float panels, scales and registers, and
+    // out=rz23.
     void (*instructions)(const Tile& t, const HardwareModel& m, const GroupScales& scales);
 };
 

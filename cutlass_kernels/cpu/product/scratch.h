@@ -1,5 +1,5 @@
-// Memory for packed operands: that of earlier products, where there is some. Fresh pages cost a product of 512 a tenth of its time, as
-// what is freed at the end of the heap goes back to the system each time.
+// This file reuses the memory of earlier products for packed operands. Without that, memory freed at the end of the
+// heap goes back to the system each time, and fresh pages cost a product of 512 a tenth of its time.
 #pragma once
 #include <new>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 
 namespace gemmsim {
 
-// What a thread keeps for its next product.
+// Memory that a thread retains for its next product.
 struct CachedMemory {
     static constexpr size_t MOST = 16 << 20;  // in all
     static constexpr int PLACES = 4;
@@ -23,7 +23,7 @@ struct CachedMemory {
     ~CachedMemory() {
         for (const Piece& x : pieces) free(x.p);
     }
-    // The smallest piece of at least n bytes, or a new one.
+    // Returns the smallest piece of at least n bytes, or a new one.
     Piece take(size_t n) {
         Piece* best = nullptr;
         for (Piece& x : pieces)
@@ -34,7 +34,7 @@ struct CachedMemory {
         *best = Piece{};
         return taken;
     }
-    // Instead of smaller ones, where there are too many.
+    // Retains a piece. Where there are too many, it replaces smaller pieces.
     void give(Piece x) {
         while (x.size <= MOST) {
             Piece *empty = nullptr, *smallest = nullptr;
@@ -60,7 +60,8 @@ struct CachedMemory {
     }
 };
 
-struct Buffer {  // 64-byte aligned, uninitialised; small ones on the stack; throws std::bad_alloc
+// 64-byte aligned, uninitialised memory. Small buffers are on the stack. The constructor may throw std::bad_alloc.
+struct Buffer {
     alignas(64) char small[8192];
     char* p = small;
     CachedMemory::Piece piece = {};

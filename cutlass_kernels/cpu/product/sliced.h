@@ -1,15 +1,16 @@
-// Exact sums of operands of any range, by slices: each operand is a sum of a few numbers of few bits on grids of their own, so
-// that double lanes sum their products exactly (Ozaki, Ogita, Oishi, Rump, "Error-free transformations of matrix
-// multiplication", Numerical Algorithms 59, 2012). Sums of equal grids share a register; at the end 128-bit integers hold them
-// all, and are rounded once.
+// This file computes exact sums of operands of any range by slices. Each operand is a sum of a few numbers of few bits,
+// the slices, with one quantum for each slice. Double lanes then sum products of slices exactly (Ozaki, Ogita, Oishi,
+// Rump, "Error-free transformations of matrix multiplication", Numerical Algorithms 59, 2012). Sums of the same quantum
+// share a register. At the end 128-bit integers hold the total, which is rounded once.
 #pragma once
 #include "product/exact_registers.h"
 
 namespace gemmsim {
 
-inline int log2_above(double x) { return x <= 1 ? 0 : ilogb(x - 1) + 1; }  // of whole numbers
+inline int log2_above(double x) { return x <= 1 ? 0 : ilogb(x - 1) + 1; }  // for whole numbers
 
-// Slices of w bits, if as few as MOST for each operand and 128 bits do. `longest`: terms of a run.
+// Chooses slices of w bits if at most MOST for each operand suffice, and 128 bits hold the sum. `longest` is the number
+// of terms of the longest segment.
 inline Slices choose_slices(const Stats& a, const Stats& b, int64_t longest) {
     Slices s;
     const int top_a = ilogb(a.max_abs) + 1, top_b = ilogb(b.max_abs) + 1;
@@ -33,7 +34,7 @@ inline Slices choose_slices(const Stats& a, const Stats& b, int64_t longest) {
 }
 
 template <class T> struct SlicedTile {
-    static constexpr int64_t BLOCK = 64;  // terms cut at a time
+    static constexpr int64_t BLOCK = 64;  // terms sliced at a time
     static constexpr int MOST_COLUMNS = 16;  // of a tile in double lanes
     const Isa& isa;
     const Parts<T>& parts;
@@ -53,7 +54,7 @@ template <class T> struct SlicedTile {
 
     void split(const double* from, int64_t n, int top, int count, double* slices, int64_t stride) const {
         memcpy(slices, from, (size_t)n * sizeof(double));
-        for (int i = 0; i + 1 < count; ++i)  // what is left of slice i is slice i + 1
+        for (int i = 0; i + 1 < count; ++i)  // the remainder of slice i becomes slice i + 1
             isa.split(slices + i * stride, slices + (i + 1) * stride, n, 1.5 * ldexp(1.0, 52 + top - how.width * (i + 1)));
     }
     void add_up() {

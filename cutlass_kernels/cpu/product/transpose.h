@@ -1,16 +1,16 @@
-// Lines that are contiguous in memory -> panels, whose rows hold a term of each line.
+// This file transposes lines that are contiguous in memory into panels, whose rows hold one term of each line.
 #pragma once
 #include <string.h>
 #include "gemmsim/program.h"
 
 namespace gemmsim {
 
-// Where term k lies in a panel; null: in its place.
+// The position of term k in a panel. Null: terms keep their order.
 typedef const int64_t* Positions;
 inline int64_t place(Positions p, int64_t k) { return p ? p[k] : k; }
 
-// Vectors of 16 bytes: every processor that runs this has them. `low` and `high` take elements of two in turns, from
-// their lower and upper halves.
+// Vectors of 16 bytes, which every supported processor has. `low` and `high` interleave the lower and the upper halves
+// of two vectors.
 template <class T> struct Quarter;
 #if defined(__clang__)
 #define GEMMSIM_TURNS(a, b, mask, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -37,7 +37,7 @@ template <class T> inline typename Quarter<T>::V load_quarter(const T* p) {
     return v;
 }
 
-// A square of elements: vector i of line i in, vector r of term r out.
+// Transposes a square of elements in place: v[i] holds line i before and term i afterwards.
 inline void turn(Quarter<double>::V* v) {
     typedef Quarter<double> Q;
     const Q::V first = v[0];
@@ -53,7 +53,8 @@ inline void turn(Quarter<float>::V* v) {
     v[3] = Q::high(c, d);
 }
 
-// `n` terms, from `first` on, of `lines` lines that lie `pitch` elements apart -> rows of `width` elements.
+// Transposes `n` terms, from `first` on, of `lines` lines that lie `pitch` elements apart, into rows of `width`
+// elements.
 template <bool PLACED, class T>
 inline void turn_lines(const T* src, int64_t pitch, int64_t lines, int64_t first, int64_t n, Positions at, T* dst, int64_t width) {
     constexpr int64_t L = 16 / (int64_t)sizeof(T);

@@ -1,5 +1,6 @@
-// Panels of one tile that hold some of its terms at a time: of products of few outputs and many terms, whose panels are many times as large
-// as the operands, since a tile has MR rows and nr columns, whatever is in use.
+// The panels of one tile in this file hold only some of its terms at a time. They serve products with few outputs and
+// many terms. The panels of all terms would be many times as large as the operands there, because a tile has MR rows
+// and nr columns however few are in use.
 #pragma once
 #include "product/scratch.h"
 #include "product/implicit_im2col.h"
@@ -23,11 +24,11 @@ template <class T> struct OperandWindow : Window<T> {
     const int carrier, nr;
     const Request& r;
     const Matrix a, b;
-    const Gather* const gather;  // tables of A; null: it is a matrix
+    const Gather* const gather;  // index tables of A; null: A is a matrix
     const TermOrder* order;
     const int64_t row0, col0;
     const Buffer memory_a, memory_b;
-    int scaled_by = 0;  // the power of two by which A is multiplied
+    int scaled_by = 0;  // exponent of the power of two that A is multiplied by
     PanelStats facts_a{nullptr};
     Stats* facts_b = nullptr;
 
@@ -40,7 +41,7 @@ template <class T> struct OperandWindow : Window<T> {
         this->panel_b = (T*)memory_b.p;
     }
 
-    // Facts about all terms, which are packed once for it.
+    // Computes bounds of all terms. This packs each term once.
     void check(Stats* of_a, Stats* of_b) {
         facts_a = PanelStats(of_a);
         facts_b = of_b;
@@ -54,7 +55,7 @@ template <class T> struct OperandWindow : Window<T> {
         facts_b = nullptr;
         if (r.k > this->most) this->forget();
     }
-    // Terms in another order from now on.
+    // From now on the terms have another order.
     void reorder(const TermOrder& terms) {
         if (order == &terms) return;
         order = &terms;
@@ -101,7 +102,8 @@ private:
     int64_t line_of_a(int64_t row) const {
         return gather ? row / gather->inner * gather->a_outer + gather->rows[row % gather->inner] : row * a.row_stride;
     }
-    // Elements lines[i] + places[q] -> to[q * width + i], rounded; up to MR lines, those that are missing zero.
+    // Stores element lines[i] + places[q], rounded, at to[q * width + i]. There are up to MR lines; missing lines are
+    // zero.
     void collect(const Matrix& m, const int64_t* lines, int64_t count, const int64_t* places, int64_t c, const Cast& cast, T* to,
                  int64_t width) const {
         alignas(64) uint64_t raw[CHUNK * MR];
@@ -114,7 +116,7 @@ private:
     }
 };
 
-// Of a table's operands: the products of one row's codes, whose other factor is 1.
+// A window for a table's operands. It holds the products of one row's codes; the other factor is 1.
 template <class T> struct TableWindow : Window<T> {
     const Table<T>& table;
     const TermOrder& order;
