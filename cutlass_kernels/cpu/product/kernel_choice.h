@@ -1,5 +1,7 @@
-// Which kernel computes a block of outputs, decided from the formats and from facts about the data.
-// Everything here is a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
+// Chooses the kernel that computes a block of outputs, from the formats and from facts about the data.
+// The functions here choose a carrier, a plain register's kernel and its kernel for short runs. kernel_choice_compensated.h and
+// kernel_choice_totals.h choose for the other accumulators.
+// Every choice rests on a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -7,18 +9,19 @@
 
 namespace gemmsim {
 
-// What the planner could prove; a bit mask that users see in words.
+// What was proved: a bit mask, which users see in words.
 enum Proof : int32_t { NO_OVERFLOW = 1, NO_UNDERFLOW = 2, EXACT_STEPS = 4, FINITE = 8 };
 
-// How exact sums are cut into slices: so many of each operand, of so many bits below 2^top; none: they are not. All products are
-// multiples of 2^unit.
+// How the operands of exact sums are sliced: `a` and `b` slices of `width` bits each, below 2^top_a and 2^top_b.
+// If `a` is 0, operands are not sliced. All products are multiples of 2^unit.
 struct Slices {
     static constexpr int MOST = 4;
-    static constexpr int64_t FLUSH = 1024;  // terms that double lanes sum
+    static constexpr int64_t FLUSH = 1024;  // terms that double lanes add before 128-bit integers take their sums
     int a = 0, b = 0, width = 0, top_a = 0, top_b = 0, unit = 0;
 };
 
-// Registers of doubles for sums by exponent: of so many fields of an exponent, from the first on; none: they are not.
+// Double registers for sums by exponent (BINNED): one for each of `count` exponent fields, from `first` on.
+// If `count` is 0, registers are not doubles.
 struct DoubleBins {
     int first = 0, count = 0;
 };
@@ -29,18 +32,18 @@ struct Choice {
     IntegerLanes integers = {};
     Speculation speculation = {};
     RunsPlan runs = {};
-    bool exact_products = false;  // of a plain register: each is a number of the carrier
-    bool nearest_sums = false;    // FAST and FAST_CLAMP by modes: sums are the carrier's nearest ones, whatever the mode is
-    int scaled_by = 0;                 // of a plain register: what Tile's may be
-    Rescaling rescaling = {};               // of one of floats that may have sums below 2^emin
-    int fallback = GENERAL;        // of compensated sums: the kernel for a lost wager
+    bool exact_products = false;  // every product is a number of the carrier; compensated sums: and has few bits
+    bool nearest_sums = false;    // FAST and FAST_CLAMP with Isa::TILES: sums are the carrier's nearest ones in every mode
+    int scaled_by = 0;            // plain register: the value that Tile::scaled_by may have
+    Rescaling rescaling = {};     // plain register of floats that may have sums below 2^emin
+    int fallback = GENERAL;       // compensated sums: the kernel that computes a tile whose speculation failed
     Slices slices = {};
     DoubleBins bins = {};
-    int kept = 0;  // of a matrix unit's step: HardwareModel's, or how many bits make sure that nothing is cut
+    int kept = 0;  // matrix unit's step: HardwareModel::kept, or enough bits to truncate nothing
 };
 
 struct CarrierInfo {
-    int bits, emin, emax;  // significand bits, exponents of normals
+    int bits, emin, emax;  // significand bits, exponents of normal numbers
 };
 inline CarrierInfo carrier_info(int carrier) { return carrier == 0 ? CarrierInfo{24, -126, 127} : CarrierInfo{53, -1022, 1023}; }
 
@@ -50,7 +53,7 @@ inline int operand_bits(const Cast& c, int dtype) {
     return (c.flags & PRESENT) && c.p < d ? c.p : d;
 }
 
-// The format is the carrier itself, rounded to nearest: the machine's own operation is the definition.
+// Whether the cast's format is the carrier itself, rounded to nearest even. The processor's own operation then is the definition.
 inline bool is_native(const Cast& c, int carrier) {
     const CarrierInfo i = carrier_info(carrier);
     return c.mode == RNE && c.p == i.bits && c.emin == i.emin && c.emax == i.emax && !(c.flags & NO_SUBNORMALS) && (c.flags & NEG_ZERO) &&
@@ -65,8 +68,9 @@ inline bool native(const Request& r, int carrier) {
 
 inline bool vector_mode(const Cast& c) { return c.mode <= SR && !(c.flags & (CODE_PARITY | NO_ZERO)); }
 
-// A value of this format, rounded once from a round-to-odd carrier value, is correct: two spare bits below the
-// last place (and below the last random bit).
+// Whether the carrier has the bits and exponents to round to this cast's format.
+// `spare`: it also has spare bits below the format's last place, two, or r + 1 with r random bits. Rounding a carrier value that was
+// rounded to odd then gives the correctly rounded value.
 inline bool fits(const Cast& c, int carrier, bool spare) {
     const CarrierInfo i = carrier_info(carrier);
     if (!vector_mode(c) || c.emin < i.emin || c.emax > i.emax || c.emin + i.bits - c.p >= i.emax) return false;
@@ -74,7 +78,7 @@ inline bool fits(const Cast& c, int carrier, bool spare) {
     return c.mode == SR ? c.p + (spare ? extra : 0) <= i.bits && c.rbits <= i.bits - 1 : c.p + (spare ? extra : 0) <= i.bits;
 }
 
-// Whether float lanes hold what a cast of floats makes of infinities and of what lies beyond its range.
+// Whether float represents the ends of a cast's range, and what the cast makes of infinities and overflows.
 inline bool ends_are_floats(const Cast& c) {
     for (const double end : {c.lo, c.hi, c.over_neg, c.over_pos, c.inf_neg, c.inf_pos})
         if (end == end && (double)(float)end != end) return false;
@@ -86,8 +90,9 @@ inline bool operand_fits_float(const Cast& c, int dtype) {
     return (c.flags & PRESENT) && c.p <= 24 && c.emax <= 127 && c.emin - c.p + 1 >= -149;
 }
 
-// A stochastic register of float lanes whose random bits these hold only in part (tiles/stochastic/stochastic.h): a plain one alone, with so
-// many bits below its last place that it seldom depends on others.
+// Whether float lanes represent only a part of a stochastic register's random bits (tiles/stochastic/stochastic.h).
+// Only plain registers of at most 15 bits qualify. A float has at least 9 bits below their last place, so the other random bits seldom
+// decide a rounding.
 inline bool has_wide_random_bits(const Request& r) {
     if (r.add.p > 15) return false;
     for (int w = 0; w < r.wrapper_count; ++w)
@@ -96,7 +101,7 @@ inline bool has_wide_random_bits(const Request& r) {
            fits(r.add, 0, false) && fits(r.add, 1, true);
 }
 
-// Operands, the values of the register and those of all totals, which tiles hold.
+// Whether float represents the operands, the register's values and all partial sums, which tiles store.
 inline bool integers_fit_float(const Request& r) {
     for (int w = 0; w < r.wrapper_count; ++w) {
         const Cast& c = r.wrappers[w].cast;
@@ -107,12 +112,13 @@ inline bool integers_fit_float(const Request& r) {
            operand_fits_float(r.b, r.dtype_b);
 }
 
-// 0 float lanes, 1 double lanes, 2 scalar arithmetic on doubles; `least` 1 excludes float lanes. `codes`: of a table's operands.
-// Independent of the data.
+// The carrier whose kernels round all casts of a request, independent of the data: 0 float lanes, 1 double lanes.
+// 2: neither. Panels then are doubles, or floats with arithmetic="fp32". Scalar code or a special kernel computes the product.
+// `directed`: kernels round the sum of any operands to odd. `least` 1 excludes float lanes. `codes`: operands are codes of a table.
 inline int choose_carrier(const Request& r, bool directed, int least = 0, bool codes = false) {
     const bool two = !r.fused;
     const bool plain = r.arithmetic == FP32;
-    auto wrapped = [&](int carrier) {  // every combination can be rounded in this carrier too
+    auto wrapped = [&](int carrier) {  // whether this carrier can also round every combination
         for (int w = 0; w < r.wrapper_count; ++w)
             if (!fits(r.wrappers[w].cast, carrier, !plain) && !is_native(r.wrappers[w].cast, carrier) && r.wrappers[w].order != SHUFFLED)
                 return false;
@@ -127,7 +133,8 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0, bool c
         least == 0 && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) && (r.init == FROM_ZERO || r.dtype_c != F64);
     const bool native0 = is_native(r.add, 0) && (!two || is_native(r.mul, 0));
     if (f && native0 && wrapped(0)) return 0;
-    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;  // lemma A for sums of two registers
+    // Compensated sums to nearest even need lemma A for sums of two registers.
+    const bool roomy = r.method == REGISTER || 2 * r.add.p <= 23 || r.add.mode != RNE;
     if (f && roomy && (directed || width <= 24) && fits(r.add, 0, true) && (!two || fits(r.mul, 0, true)) && wrapped(0)) return 0;
     if (f && directed && !codes && has_wide_random_bits(r)) return 0;
     if (is_native(r.add, 1) && (!two || is_native(r.mul, 1)) && wrapped(1)) return 1;
@@ -135,26 +142,28 @@ inline int choose_carrier(const Request& r, bool directed, int least = 0, bool c
     return 2;
 }
 
-// Modes of which compensated sums have kernels of their own (tiles/compensated/compensated_modes.h).
+// Whether compensated sums have their own kernels for this mode (tiles/compensated/compensated_modes.h).
 inline bool compensated_mode(const Cast& c) { return c.mode > RNE && c.mode <= SR; }
 
-// Compensated sums of any operands in float lanes by modes (tiles/compensated/compensated.h).
+// Whether, with Isa::TILES, float lanes compute this compensated sum for any operands (tiles/compensated/compensated.h).
 inline bool speculative_terms(const Request& r) {
     if (r.method < KAHAN || r.method > FAST_TWO_SUM || r.arithmetic != EXACT) return false;
     return compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23 && (r.fused || 2 * r.mul.p <= 23));
 }
 
-// Runs of so many terms pay for a kernel of tiles of their own where that one has fewer instructions a step; of double lanes by modes.
+// Shortest runs, in terms, that are faster one by one in a kernel of tiles, because that kernel has fewer instructions a step.
+// WIDE_RUNS: the limit for double lanes with Isa::TILES.
 constexpr int64_t SPECULATIVE_RUNS = 32, WIDE_RUNS = 24;
 
 inline bool same_cast(const Cast& x, const Cast& y) {
-    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };  // what an overflow becomes may be NaN
+    // An overflow may become NaN, which == never finds equal.
+    auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };
     return x.p == y.p && x.emin == y.emin && x.mode == y.mode && x.flags == y.flags && x.emax == y.emax && same(x.lo, y.lo) &&
            same(x.hi, y.hi) && same(x.over_pos, y.over_pos) && same(x.over_neg, y.over_neg) && same(x.inf_pos, y.inf_pos) &&
            same(x.inf_neg, y.inf_neg);
 }
 
-// The innermost order if its totals meet by the register's cast, in sequence or in pairs; else null.
+// The innermost order if it combines partial sums by the register's cast, in sequence or in pairs; else null.
 inline const Wrapper* order_of_same(const Request& r) {
     const Wrapper* const w = r.wrapper_count ? &r.wrappers[r.wrapper_count - 1] : nullptr;
     return w && (w->order == CHUNKED || w->order == PAIRWISE || w->order == INTERLEAVED) && same_cast(w->cast, r.add) ? w : nullptr;
@@ -163,14 +172,15 @@ inline int64_t longest_run(const Request& r, const Wrapper& w) {
     return w.order == INTERLEAVED ? (r.k + w.n - 1) / w.n : w.n < r.k ? w.n : r.k;
 }
 
-// Sums of rounded products (tiles/short_runs/short_runs.h), of any operands in float lanes.
+// Whether every run is one term, so that float lanes add rounded products of any operands (tiles/short_runs/short_runs.h).
 inline bool single_terms(const Request& r) {
     const Wrapper* const w = order_of_same(r);
     return w && r.method == REGISTER && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && 2 * r.add.p <= 23 &&
            longest_run(r, *w) == 1;
 }
 
-// Terms of the shortest run, but for what is left over at an end; all, or more, where no order divides them.
+// Number of terms of the shortest run, without a shorter rest at an end.
+// This is an estimate: it takes each order as if that one alone divided all terms. A result of r.k or more means that no order does.
 inline int64_t shortest_run(const Request& r) {
     int64_t shortest = INT64_MAX;
     for (int w = 0; w < r.wrapper_count; ++w) {
@@ -182,20 +192,21 @@ inline int64_t shortest_run(const Request& r) {
     return shortest;
 }
 
-// Whether a kernel of tiles computes each run: those of one term that are rounded to nearest go in registers in short_runs.h, which has exact
-// products then.
+// Whether a kernel of tiles computes each run. short_runs.h computes runs of one term that are rounded to nearest even in CPU registers,
+// and needs exact products for them.
 inline bool long_runs(const Request& r) { return r.method == REGISTER && (shortest_run(r) >= 2 || r.add.mode != RNE); }
 
-// A cast that irregular_format.cpp rounds a sum to odd with: spare bits below its last place or last random bit, and no sum
-// near the ends of double's range.
+// Whether irregular_format.cpp can apply this cast to a double that was rounded to odd. The double must have spare bits below the
+// format's last place or last random bit. No sum may come near the ends of double's range.
 inline bool grid_lanes_fit(const Cast& c) {
     if (c.mode < RNE || c.mode > SR || (c.flags & NO_ZERO)) return false;
-    if (c.p < 2 && !(c.flags & SUPERNORMAL)) return false;  // parity of codes; no bits at all
+    if (c.p < 2 && !(c.flags & SUPERNORMAL)) return false;  // p = 1 decides ties by parity of codes; p = 0 has no bits
     if (c.mode == SR && (c.flags & FIRST_IS_ZERO)) return false;
     return c.p + (c.mode == SR ? c.rbits + 1 : 2) <= 53 && c.emin - c.p + 1 > -900 && c.emax < 900;
 }
 
-// Whether a register that no carrier's own kernels round goes in double lanes: products are exact there.
+// Whether double lanes compute a register that neither carrier's kernels round (tiles/other/irregular_format.cpp). Products are
+// exact there.
 inline bool grid_lanes(const Request& r) {
     return r.method == REGISTER && r.arithmetic == EXACT && operand_fits_float(r.a, r.dtype_a) && operand_fits_float(r.b, r.dtype_b) &&
            (r.init == FROM_ZERO || r.dtype_c != F64) && grid_lanes_fit(r.add) && (r.fused || grid_lanes_fit(r.mul));
@@ -209,14 +220,16 @@ inline bool wrappers_fit_grids(const Request& r) {
 
 // ---- the kernel ------------------------------------------------------------------------------------------
 
+// Number of random draws in one Philox call: 8 of up to 16 bits, 4 of more; 0 if the cast is not stochastic.
 inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
 
-// Rank of the kernel this cast needs, given what is proved.
+// The kind of rounding that this cast needs, given what is proved.
 inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
                      double step_bound, bool directed, bool has_wide_random_bits = false) {
     const CarrierInfo i = carrier_info(carrier);
     const int scaled_by = i.bits - c.p + 1;  // the magic number is this many binades above the value
-    const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;  // nor is that of 2^emin too large
+    // Without subnormals, the magic number of 2^emin must fit the carrier, too.
+    const bool flush = c.flags & NO_SUBNORMALS, low_fits = !flush || c.emin + i.bits <= i.emax;
     if (c.mode != RNE) {
         const bool spare = has_wide_random_bits || c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
@@ -234,7 +247,7 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     }
     if (flush && !low_fits && !underflow_free) return GENERAL;
     if (c.emax + 1 + scaled_by > i.emax) return GENERAL;
-    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself might overflow
+    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself may overflow
     const bool clamps = c.over_pos == c.hi && c.over_neg == c.lo;
     const bool inf = c.over_pos == c.inf_pos && c.over_neg == c.inf_neg;
     const bool nan = c.over_pos != c.over_pos && c.over_neg != c.over_neg;
@@ -242,40 +255,45 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
     return clamps ? SAT : inf || nan ? SPECIAL : GENERAL;
 }
 
-// By which power of two values are multiplied so that the least normal one of the format is 2, the first float whose exponent has
-// the highest bit set; 0 where that leaves float's range. No value is beyond the format's end.
+// The power of two that rescales the format's least normal number to 2, the first float whose exponent has the highest bit set.
+// 0 if scaled values could leave float's range. The caller has proved that no value overflows the format.
 inline int scaling_of(const Request& r, const Facts& f, double most_a) {
     const int by = 1 - r.add.emin, p = r.fused || r.add.p < r.mul.p ? r.add.p : r.mul.p;
     const int emax = r.fused || r.add.emax > r.mul.emax ? r.add.emax : r.mul.emax;
     const double most = fmax(fmax(most_a, f.product), f.bound);
     if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS || (!r.fused && r.mul.p > SHORT_BITS)) return 0;
-    if (r.add.emin - r.add.p < carrier_info(0).emin) return 0;  // what floats hold in part would be rounded otherwise
+    // Unscaled floats below 2^-126 have fewer bits. They round as scaled ones only if half of the format's quantum is not below 2^-126.
+    if (r.add.emin - r.add.p < carrier_info(0).emin) return 0;
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
 }
 
-// Whether a register to nearest even may have its sums rounded by their bits.
+// Whether sums of a register to nearest even may be rounded by an addition to their bits and a truncation.
 inline bool truncates_nearest(const Request& r) {
     return r.method == REGISTER && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && r.add.p >= 2 &&
            r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
 }
-// Runs of so many terms or more may be cut tile by tile.
+// Runs of at least this many terms may have truncated sums, computed tile by tile.
 constexpr int64_t TRUNCATED_RUNS = 32;
-// Lowest bits of products of 24-bit numbers are some 46 places below these: below half the quantum of formats with few exponent bits.
+// Whether the lowest bits of terms exclude most of them as a cause of midpoints.
+// The lowest bit of a product of two 24-bit numbers is some 46 places below its highest. In formats with few exponent bits (emin >= -32)
+// that is below half of the quantum.
 inline bool lowest_bits_help(const Request& r) { return truncates_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= TRUNCATED_RUNS; }
-// Of terms that may lead to midpoints: at least so much is what Isa::lowest_bits says of both factors, added (tiles/nearest/midpoint_filter.h).
+// A term may lead to a midpoint only if Isa::lowest_bits of its two factors add up to at least this number. It stands for half of the
+// register's quantum, biased by 127 twice (tiles/nearest/midpoint_filter.h).
 inline int midpoints_from(const Cast& add) { return add.emin - add.p + 2 * 127; }
 
-// Whether sums of a register that starts from +0 are cut by their bits (tiles/nearest/rescaled.h).
+// Whether sums of a register that starts from +0 are rounded by truncating their bits (tiles/nearest/rescaled.h).
 inline bool truncates(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
     if (!isa.multi_tile || r.method != REGISTER || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !rescaling.fits) return false;
     const Cast& add = r.add;
-    // nearest sums of exact products are on midpoints often; of arithmetic="fp32" they are rounded to nearest, whatever the register's mode
+    // Nearest sums of exact products are often midpoints, so they are excluded. arithmetic="fp32" rounds sums to nearest in every mode of
+    // the register, so directed truncation excludes it.
     const bool nearest = isa.lowest_bits && truncates_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
     const bool truncation = c.kind == FAST && r.arithmetic == EXACT && add.mode != RO;
     return (nearest || truncation) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
 }
 
-// How tiles of a plain register that starts from +0 go together; `choice` has its sink.
+// How one call computes several tiles of a plain register that starts from +0. `rescaling`: how their panels are multiplied.
 inline MultiTile::Way multi_tile_way(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
     if (r.wrapper_count) return MultiTile::NO;
     if (truncates(isa, r, c, rescaling)) return MultiTile::TRUNCATE;
@@ -284,10 +302,11 @@ inline MultiTile::Way multi_tile_way(const Isa& isa, const Request& r, const Cho
     return sums && isa.multi_tile_sums ? MultiTile::SUMS : MultiTile::NO;
 }
 
-// Whether all of an operand are numbers of binary16: at most 11 bits, down to 2^-24, up to 65504.
+// Whether all elements of an operand are numbers of binary16: multiples of 2^-24 of at most 11 bits, up to 65504.
 inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 && (x.lsb >= -24 || x.max_abs == 0) && x.max_abs <= 65504; }
 
-// A plain register of binary16 from +0 whose operands are such, in a mode of the processor's steps. Exact zero sums are +0 (not so down).
+// Whether AVX512-FP16 computes the product: a plain register of binary16 from +0, whose operands are numbers of binary16.
+// The mode must be one of the processor's steps in which an exact zero sum is +0. Rounding down would give -0.
 inline bool uses_fp16(const Isa& isa, const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     const Cast& x = r.add;
     if (!isa.fp16 || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || !r.fused || c.carrier != 0) return false;
@@ -298,8 +317,8 @@ inline bool uses_fp16(const Isa& isa, const Request& r, const Choice& c, const S
     return c.kind == FAST && (x.mode == RTZ || x.mode == RU);
 }
 
-// How many vectors of a tile's step have a sum below 2^emin, in operands of both signs whose sums grow like the root of a run's terms: a
-// guess from the mean magnitudes of the largest row of A and panel of B.
+// Estimates how many vectors of a tile's step have a sum below 2^emin. The estimate uses the mean magnitudes of the largest row of A and
+// the largest panel of B. It assumes operands of both signs, whose sums grow like the square root of the number of terms in a run.
 inline double small_vectors(const Request& r, const Stats& a, const Stats& b, int nr) {
     const double k = (double)r.k, run = fmin(k, (double)shortest_run(r)), product = a.row_sum / k * (b.row_sum / (k * nr)),
                  near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(run));
@@ -307,7 +326,8 @@ inline double small_vectors(const Request& r, const Stats& a, const Stats& b, in
 }
 constexpr double RARE_SMALL = 0.1;
 
-// By what panels are sunk, half of it each where their smallest bits allow that: elements stay normal floats.
+// The powers of two by which panels are multiplied so that 2^emin becomes the least normal float. Each operand takes half if its lowest
+// bit stays a normal float; otherwise A takes less and B the rest. `fits`: this leaves all elements normal floats.
 inline Rescaling rescaling_of(const Cast& add, const Stats& a, const Stats& b) {
     const int least = carrier_info(0).emin, by = least - add.emin;
     const int most_a = a.lsb > 30000 ? least : least - a.lsb, most_b = b.lsb > 30000 ? least : least - b.lsb;
@@ -318,7 +338,7 @@ inline Rescaling rescaling_of(const Cast& add, const Stats& a, const Stats& b) {
     return s;
 }
 
-// `addend`: facts about C.
+// Chooses the kernel of a plain register. `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
     if (carrier == 2) return Choice{1, 0, grid_lanes(r) ? LANES : SCALAR, 0};
@@ -326,26 +346,28 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
     Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
     const int tiny = i.emin - i.bits + 1;
-    const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither over- nor underflow
+    const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither overflow nor underflow
     const bool product_exact = c.exact_products = in_range && f.width <= i.bits;
     const int term_lsb = r.fused ? f.lsb : quantized_lsb(r.mul, f.lsb), term_width = r.fused ? f.width : r.mul.p;
     const int add_lsb = term_lsb < f.start_lsb ? term_lsb : f.start_lsb,
               add_width = term_width > f.start_width ? term_width : f.start_width;
     const bool fp32 = r.arithmetic == FP32;
     bool near = fp32;
-    // before its rounding a sum is at most this: a register that overflowed is the end of the format, or no number
+    // A sum before its rounding is at most `step_bound`. A register is never past the format's end: if it overflowed, it is that end,
+    // infinite or NaN.
     const double clamp = isfinite(r.add.hi) ? fmax(fabs(r.add.hi), fabs(r.add.lo)) : f.bound;
     const double step_bound = fmin(f.bound, fmax(clamp, f.start) + f.product);
     const bool b1 = lemma_b(step_bound, add_lsb, i.bits) && in_range && (r.fused || product_exact);
     const bool a1 = lemma_a(r.add, add_width, i.bits) && in_range && (r.fused ? f.width <= i.bits : product_exact);
-    const bool exact = a1 || b1;  // of finite terms; an infinity or NaN makes its output one, exactly, in any kernel
+    // This holds for finite terms. An infinity or NaN makes its output infinite or NaN in every kernel, and exactly.
+    const bool exact = a1 || b1;
     near = near || exact;
     if (exact) c.proofs |= EXACT_STEPS;
-    if (!near && !directed && !product_exact) return c;  // round to odd by error terms needs exact products
+    if (!near && !directed && !product_exact) return c;  // rounding to odd by error terms needs exact products
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
-    // Where the processor has a mode for all operations, the machine's own sums of arithmetic="fp32" would have it, too. They stay
-    // nearest ones, which are cut by their bits or rounded apart (tiles/directed/nearest_then_directed.h).
+    // With Isa::TILES the processor's rounding mode would apply to the carrier's own sums of arithmetic="fp32", too. These sums must stay
+    // nearest. Kernels truncate their bits, or round them in a pass of its own (tiles/directed/nearest_then_directed.h).
     const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0;
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && has_wide_random_bits(r);
@@ -355,12 +377,12 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
         const bool under_mul = no_underflow(r.mul, fp32 && !in_range ? -32768 : f.lsb);
         const int km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, in_modes);
-        // SAT and SPECIAL do not cover one another; a NaN or infinity made by the product reaches the sum
+        // Neither SAT nor SPECIAL does the other's work. A NaN or infinity that the product's cast makes reaches the sum.
         const bool mixed = (kind == SAT && km == SPECIAL) || (kind == SPECIAL && km == SAT) || (km == SPECIAL && kind < SPECIAL);
-        // an infinite product must mean to the sum's cast what an overflow of its own means
+        // The sum's cast must turn an infinite product into what its own overflow becomes.
         const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
         const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
-        // a clamp of one cast is a clamp of both, and an infinite sum must find room above its format's range
+        // If one cast clamps, the kernel clamps in both. An infinite sum then needs room in the carrier above its format's range.
         auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
         const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
         const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
@@ -373,12 +395,12 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
         if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
         if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
         if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
-        if (kind == FTZ && !over_mul) kind = GENERAL;  // an overflow of one cast is none of the other's
+        if (kind == FTZ && !over_mul) kind = GENERAL;  // an overflow of one cast need not be one of the other
         over = over && over_mul;
         under = under && under_mul;
     }
     if (r.init == C_FIRST) {
-        // a register that starts as -0 keeps it while all products are -0: not the work of these two kinds
+        // A register that starts as -0 stays -0 while all products are -0. Neither PLAIN nor FAST in these modes preserves it.
         if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
         if (kind >= FAST && kind <= FAST_CLAMP && (r.add.mode == RD || r.add.mode == RO)) kind = GENERAL;
     }
@@ -388,19 +410,23 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
-    const bool runs = r.wrapper_count > 0;  // of which each is lifted and brought back: only where it saves most
+    const bool runs = r.wrapper_count > 0;  // each run is scaled and scaled back, so runs are scaled only where that saves most
     if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
         c.scaled_by = c.nearest_sums ? 0 : scaling_of(r, f, a.max_abs);
     if (carrier == 0 && r.fused && (kind == SUB || kind == FAST)) c.rescaling = rescaling_of(r.add, a, b);
     return c;
 }
 
-// The wager of kernel_choice_compensated.h for short_runs.h. Between two looks a value is the sum of at most two totals that were seen (|S| < most) and
-// of 2n terms, n the steps; each passes at most 2n + 2 roundings, its own and those of its run and of the sums of totals, and each
-// of these adds at most a share u and half a quantum.
+// The speculation of short_runs.h that nothing overflows: fills in how often partial sums are checked (`steps`) and against what bound
+// (`most`). False: no bound makes it sure.
+// Lemma: if every checked partial sum has |S| < most, no value leaves the format before the next check, for all data.
+// Proof: checks are n = steps terms apart. Between two of them a value is the sum of at most two checked partial sums and 2n terms. Each
+// of these passes at most 2n + 2 roundings: its own, those of its run and those of the combinations. A rounding adds at most a share u
+// and half a quantum. Let g = (1 + u)^(2n + 2). Then two partial sums contribute less than 2 g most, which is 2/5 of the format's end.
+// The terms contribute less than 1/2 of it. (Not to nearest, u and the loss below 2^emin are twice as large.)
 inline bool make_runs_speculation(const Cast& add, double product, Speculation* w) {
     const int loses = add.mode == RNE ? add.p : add.p - 1;
-    if (loses < 1) return false;  // of one bit: no number of steps is sure
+    if (loses < 1) return false;  // registers of one bit: no number of steps is sure
     const double steps = ldexp(1.0, loses - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - loses + 1);
     w->steps = steps > 64 ? 64 : (int64_t)steps;
     const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -loses)), end = fmin(add.hi, -add.lo);
@@ -408,8 +434,8 @@ inline bool make_runs_speculation(const Cast& add, double product, Speculation* 
     return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
 }
 
-// Register and innermost order in one kernel and one other direction (tiles/short_runs/short_runs_modes.cpp). Longer runs have fewer instructions a
-// step in kernels of tiles.
+// The longest run, in terms, for which one kernel computes the register and the innermost order in a directed mode
+// (tiles/short_runs/short_runs_modes.cpp). Kernels of tiles take fewer instructions a step for longer runs.
 constexpr int64_t DIRECTED_RUNS = 6;
 inline bool runs_in_mode(const Request& r) {
     return r.fused && r.arithmetic == EXACT && (r.add.mode == RTZ || r.add.mode == RU || r.add.mode == RD) &&
@@ -426,8 +452,10 @@ inline RunsPlan choose_directed_runs(const Request& r, RunsPlan plan, const Stat
     return plan;
 }
 
-// Whether the register and the innermost order run in one kernel: one nearest-even cast for both, and a wager that
-// nothing overflows where that is not proved. Where it cannot be made or is lost, the kernel with clamps serves orders.
+// Whether and how one kernel (tiles/short_runs/short_runs.h) computes the register and the innermost order. Both must have one cast, to
+// nearest even or in a directed mode. Without a proof the kernel speculates that nothing overflows. If speculation is impossible or
+// fails, the same kernel with clamps computes orders to nearest even. Without an order (RunsPlan::ONE) the kernel computes a plain
+// register whose other kernel would need clamps.
 inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b, Isa::Directed directed) {
     RunsPlan plan;
     plan.step = c.step;
@@ -438,13 +466,14 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (w) {
         plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
         longest = longest_run(r, *w);
-    } else if (c.kind <= SUB || own) return plan;  // the plain kernel has nothing to lose
+    } else if (c.kind <= SUB || own) return plan;  // the plain kernel is as fast
     if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
-    // Long runs are better watched (tiles/nearest/speculative.h), by a kernel of tiles; but for sums of exact products, which are on midpoints often.
+    // The speculative kernel of tiles (tiles/nearest/speculative.h) is faster for long runs, unless products are exact: sums of those are
+    // often midpoints.
     if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= SPECULATIVE_RUNS && !c.exact_products &&
         r.add.p + 11 <= carrier_info(c.carrier).bits)
         return RunsPlan();
-    // with longer runs, more rows at a time fill the registers better
+    // In longer runs, more rows at a time fill the CPU registers better.
     const int64_t few = c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2;
     plan.eights = longest <= few;
     if (c.kind == NONE) {
@@ -453,13 +482,15 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     }
     const CarrierInfo i = carrier_info(c.carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
-    // By modes those of double lanes are, too, whose products have so many bits below the register's that few sums are on midpoints.
+    // With Isa::TILES the same holds for long runs in double lanes whose products have at least 10 bits more than the register. Few of
+    // their sums are midpoints.
     if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= WIDE_RUNS && f.width >= r.add.p + 10)
         return RunsPlan();
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
     const bool in_two_modes = w && longest <= (c.kind <= SUB ? 6 : 12) && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
-    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !in_two_modes) return plan;  // vec.h
+    // Rounding to odd by error terms (vec.h) needs exact products.
+    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !in_two_modes) return plan;
     if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
     plan.clamps = w && c.kind > SUB;
     if (!make_runs_speculation(r.add, f.product, &plan.speculation) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {
@@ -469,7 +500,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
         plan.eights = plan.eights && longest <= plan.speculation.steps;
         plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
     }
-    // a run of one term rounds its product; where that is exact in the carrier, there is nothing to make odd
+    // A run of one term rounds its product. If the carrier has the product exactly, no rounding to odd is needed.
     if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;
     return plan;
 }

@@ -1,12 +1,15 @@
-// Which kernel computes a compensated sum (tiles/compensated/compensated.h), by proof or as a wager.
+// Chooses the kernel of a compensated sum (tiles/compensated/compensated.h), by proof or by speculation that nothing overflows.
 #pragma once
 #include "product/kernel_choice.h"
 
 namespace gemmsim {
 
-// Between two looks at S, `steps` terms apart, |S| < most stays inside the format whatever the data: every operation
-// loses at most a share u of its result, at most eight in a row meet in a step, and no intermediate is more than four
-// times the largest of S and the terms. (Not to nearest, u and what is lost below 2^emin are twice as large.)
+// Fills in how often S is checked (`steps`) and against what bound (`most`). False: terms are too large for speculation.
+// Lemma: if every check, `steps` terms apart, finds |S| < most, no value leaves the format between checks, for all data.
+// Proof: every operation loses at most a share u of its result. A step has at most eight operations in a row. No intermediate is more
+// than four times the largest of S and the terms. Let g = (1 + u)^(8 steps). Then S contributes at most 4 g most, a quarter of the
+// format's end. The terms between two checks contribute less than half of it. (Not to nearest, u and the loss below 2^emin are twice as
+// large.)
 inline bool make_speculation(const Cast& add, double product, Speculation* w) {
     const int loses = add.mode == RNE ? add.p : add.p - 1;
     const double steps = ldexp(1.0, loses - 3), quantum = ldexp(1.0, add.emin - loses + 1);
@@ -16,23 +19,26 @@ inline bool make_speculation(const Cast& add, double product, Speculation* w) {
     return 4 * g * 1.1 * (double)w->steps * (product + 4 * quantum) < end / 2;
 }
 
-// Whether what lies past the format's range becomes what infinities do; kernels up and down see to the ends on the other side.
+// Whether an overflow becomes what an infinity becomes. In RD at the positive end, and in RU at the negative end, the two may differ:
+// the kernels of these modes distinguish them there.
 inline bool same_ends(const Cast& c) {
     auto same = [](double over, double inf) { return over == inf || (over != over && inf != inf); };
     return (same(c.over_pos, c.inf_pos) || c.mode == RD) && (same(c.over_neg, c.inf_neg) || c.mode == RU);
 }
 
-// Whether a condition holds of all casts of a compensated sum.
+// Whether a condition holds for all casts of a compensated sum.
 template <class F> inline bool of_all(const Request& r, F holds) { return holds(r.add) && (r.fused || holds(r.mul)); }
 
-// Whether what casts meet may be clamped to their ranges: where an overflow is infinite, they meet infinities, which are overflows then.
+// Whether kernels may clamp values to a cast's range before its rounding. If no overflow is infinite, casts of finite data get no
+// infinities. Otherwise one cast's overflow is another's infinity, so infinities must become what overflows become.
 inline bool may_clamp(const Request& r) {
     return of_all(r, [](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); }) || of_all(r, same_ends);
 }
 
-// The kernel of compensated sums to nearest even whatever becomes of overflows, of finite data; SCALAR: there is none.
+// The kind of kernel that computes a compensated sum to nearest even with every policy of overflow, for finite data; SCALAR: none.
+// FTZ has the carrier's lanes, SPECIAL double lanes for float panels.
 inline int nearest_compensated(const Request& r, int carrier) {
-    // lemma A, and twice a value of the format times what it is split with
+    // The lanes must satisfy lemma A, and represent twice a value of the format times the factor that splits it.
     auto in = [&](int lanes) {
         const CarrierInfo i = carrier_info(lanes);
         return of_all(r, [&](const Cast& c) { return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax; });
@@ -42,7 +48,7 @@ inline int nearest_compensated(const Request& r, int carrier) {
     return in(0) ? FTZ : in(1) ? SPECIAL : SCALAR;
 }
 
-// The same in one other mode.
+// The same question for one other mode (FAST_CLAMP).
 inline bool clamped_in_mode(const Request& r, int carrier) {
     const CarrierInfo i = carrier_info(carrier);
     return may_clamp(r) && of_all(r, [&](const Cast& c) {
@@ -51,7 +57,7 @@ inline bool clamped_in_mode(const Request& r, int carrier) {
            });
 }
 
-// Compensated runs: all roundings by one kind. SUB and FAST are wagers (tiles/compensated/compensated.h).
+// Chooses the kernel of compensated runs. One kind does all roundings. SUB and FAST are speculative (tiles/compensated/compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
     const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
     const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
@@ -68,7 +74,8 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     if (odd && directed != Isa::DIRECTED && !float64_lanes && !product_exact && !clamped && nearest == SCALAR)
         return Choice{carrier, 0, SCALAR, 0};
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
-    c.exact_products = product_exact && f.width < r.add.p + 10;  // with more bits below the register's few sums are on midpoints
+    // Sums of exact products are often midpoints, unless products have at least 10 bits more than the register.
+    c.exact_products = product_exact && f.width < r.add.p + 10;
     if (random) c.fallback = c.kind = RANDOM;
     else if (float64_lanes && !product_exact) c.fallback = c.kind = LANES;
     const int mode = own ? r.add.mode : (int)RNE;
@@ -79,7 +86,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     else if (nearest != SCALAR) c.fallback = c.kind = nearest;
     const int bits_below = i.bits - r.add.p + 1;
     if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_speculation(r.add, f.product, &c.speculation)) return c;
-    // above the format's end there is room for what is seen too late
+    // The carrier needs room above the format's end for sums that grow past it before the next check.
     const double room = ldexp(1.0, i.emax - bits_below - 8);
     if (r.add.hi > room) c.speculation.most = fmin(c.speculation.most, room / 64);
     if (f.product > room / 64) return c;

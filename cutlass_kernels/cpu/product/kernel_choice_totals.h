@@ -1,27 +1,30 @@
-// Which kernel computes exact, integer and instructions' registers, and how totals of runs meet: the planner, continued.
+// Chooses the kernels of exact sums, sums by exponent, integers and matrix instructions, and of combining the partial sums of runs.
+// It continues kernel_choice.h, for accumulators other than plain registers and compensated sums.
 #pragma once
 #include "product/hardware_model.h"
 #include "product/sliced.h"
 
 namespace gemmsim {
 
-// The most terms that the innermost accumulator sums at a time.
+// The most terms in one run of the innermost accumulator.
 inline int64_t longest_run(const Request& r) {
     int64_t k = r.k;
     for (int w = 0; w < r.wrapper_count && k > 0; ++w) {
         const int64_t n = r.wrappers[w].n, order = r.wrappers[w].order;
         if (order == SPLITK || order == INTERLEAVED) k = (k + n - 1) / n;
-        else if (order == CHUNKED || order == PAIRWISE || order == SCALED) k = n < k ? n : k;  // runs of others may be of all terms
+        else if (order == CHUNKED || order == PAIRWISE || order == SCALED) k = n < k ? n : k;
+        // A run of any other order may have all terms.
     }
     return k;
 }
 
-// Bound of the sum of magnitudes of the products of such a run, without what this sum itself rounds.
+// Bound of the sum of magnitudes of a run's products. The factor covers the rounding of this bound, not that of the register.
 inline double run_bound(const Request& r, const Stats& a, const Stats& b) {
     return fmin(a.row_sum * b.max_abs, (double)longest_run(r) * a.max_abs * b.max_abs) * (1 + 1e-12);
 }
 
-// The long accumulator: double is one where it holds every sum of a run (lemma B), NaN and infinities included.
+// The long accumulator (LONG). By lemma B double lanes replace it if double has every sum of a run exactly; they take NaN and infinities,
+// too. Otherwise finite operands are sliced if few slices suffice. Scalar code computes the rest.
 inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(1);
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
@@ -37,7 +40,8 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     return c;
 }
 
-// Registers by exponent: doubles where these hold any two registers' sum exactly, at most eight thousand of them a row.
+// Sums by exponent (BINNED). Registers are doubles if a double has the sum of any two values of a register exactly. The range of exponents
+// must be below 512, so that a row of a tile has at most eight thousand registers. Scalar code computes the rest.
 inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
     Choice c = {1, 0, SCALAR, 0};
     const CarrierInfo i = carrier_info(1);
@@ -51,7 +55,7 @@ inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
     return c;
 }
 
-// Registers of integers: in floating-point lanes where every sum is exact there, the scalar kernel beyond.
+// Registers of integers (INTEGER, FIXED): floating-point lanes if every sum is exact there, else the scalar kernel.
 inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
     const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
     const Register& g = r.integer;
@@ -74,7 +78,8 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     const double term = a.max_abs * b.max_abs * how.scale + 1;
     const double sum = (run_bound(r, a, b) * how.scale + (how.round ? (double)longest_run(r) : 0)) * (1 + 1e-12);
     const bool inside = sum <= how.high && -sum >= how.low;
-    // What neither needs rounding nor leaves its range is a sum of products, which the panels' own lanes may hold.
+    // If no product is rounded and no sum leaves the register's range, the result is a plain sum of products. The panels' own lanes
+    // compute it if they have it exactly (lemma B).
     const int own = float_panels ? 0 : 1;
     const bool whole = fixed ? zero || a.lsb + b.lsb >= -g.frac : how.round == IntegerLanes::NONE;
     if (inside && whole &&
@@ -85,7 +90,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
         const CarrierInfo i = carrier_info(lanes);
         const double most = ldexp(1.0, i.bits);
-        // rounded products are exact before they are rounded; others are when the sums are
+        // Products that are rounded must be exact before. Products that are not are exact whenever their sums are.
         const bool product = !how.round || (a.width + b.width <= i.bits &&
                                             (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) &&
                                             a.max_abs * b.max_abs < ldexp(1.0, i.emax));
@@ -95,7 +100,8 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     return scalar;
 }
 
-// Bits below a step's largest exponent that hold everything of its products and the register; -1 beyond 128 bits.
+// Number of bits below a step's largest exponent that represent its products and the register without truncation.
+// -1: more than KEPT_IN_INTEGER, the most that 128-bit integers can add.
 inline int exact_bits(const Request& r, const Stats& a, const Stats& b) {
     if (a.lsb > 30000 || b.lsb > 30000) return 1;
     const HardwareModel& m = r.hardware;
@@ -108,8 +114,8 @@ inline int exact_bits(const Request& r, const Stats& a, const Stats& b) {
     return bits < 1 ? 1 : bits <= KEPT_IN_INTEGER ? bits : -1;
 }
 
-// Steps of a matrix instruction: float lanes where products and their cuts stay far from the ends of binary32, double
-// lanes beyond. Operands that are not finite are the driver's business.
+// Steps of a matrix instruction (HARDWARE): float lanes if products and their truncated parts stay far from the ends of binary32, else
+// double lanes. summation_orders.h recomputes elements that have NaN or infinite operands.
 inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) {
     const HardwareModel& m = r.hardware;
     const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED || m.kind == HW_TWO_BLOCKS;
@@ -119,15 +125,16 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return c;
     if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
     c.kind = LANES;
-    // Products of float lanes have 24 bits, and int32 holds two of what is kept of them.
+    // Products in float lanes have at most 24 bits. An int32 must represent the sum of two truncated products, of c.kept bits each.
     const bool few = (m.kind != HW_FUSED && m.kind != HW_TWO_BLOCKS) || (c.kept <= 28 && a.width + b.width <= 24);
     const bool narrow = few && product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
     c.carrier = exact_lanes && !narrow ? 1 : 0;
     return c;
 }
 
-// Of registers from LONG on. Whether no sum of totals is rounded at any level: all are multiples of one power of two, as many
-// of it as every cast and the carrier hold. (Rounding a multiple of 2^lsb to a float or fixed-point format in range gives one.)
+// Whether no combination of partial sums is rounded at any level, for registers of the methods from LONG on.
+// Proof: all partial sums are multiples of one power of two, 2^lsb. Every cast and the carrier represent all its multiples up to the
+// bound of the sums. (Rounding a multiple of 2^lsb to a float or fixed-point format in range gives a multiple of 2^lsb.)
 inline bool totals_exact(const Request& r, int carrier, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(carrier);
     const bool fixed = r.method == FIXED, integer = r.method == INTEGER,
@@ -135,7 +142,7 @@ inline bool totals_exact(const Request& r, int carrier, const Stats& a, const St
     if (a.non_finite || b.non_finite || wraps) return false;
     const bool zero = a.lsb > 30000 || b.lsb > 30000;
     const int lsb = fixed ? -r.integer.frac : integer || zero ? 0 : a.lsb + b.lsb;
-    const double k = (double)r.k, one = fixed || integer ? ldexp(1.0, lsb) : 0;  // a product rounded away from zero
+    const double k = (double)r.k, one = fixed || integer ? ldexp(1.0, lsb) : 0;  // what rounding may add to a product
     const double sum = (a.row_sum * b.max_abs + k * one) * growth(r.add, k) * (1 + 1e-9);
     auto in_range = [&](const Cast& c) { return !(c.flags & (NO_ZERO | ANY_GRID)) && no_underflow(c, lsb) && sum < c.hi && -sum > c.lo; };
     if (lsb < i.emin || !(fixed || integer || in_range(r.add))) return false;
@@ -147,7 +154,7 @@ inline bool totals_exact(const Request& r, int carrier, const Stats& a, const St
     return true;
 }
 
-// Registers of integers: whether the carrier holds the sum of any of their values and any of a fixed-point cast's.
+// Registers of integers: whether the carrier has the exact sum of any register value and any value of a fixed-point cast.
 inline bool sum_is_exact(const Request& r, const Cast& c, int carrier) {
     if ((r.method != INTEGER && r.method != FIXED) || c.emin != c.emax || !isfinite(c.hi) || !isfinite(c.lo)) return false;
     const int frac = r.method == FIXED ? r.integer.frac : 0, lsb = -frac < c.emin - c.p + 1 ? -frac : c.emin - c.p + 1;
@@ -155,7 +162,7 @@ inline bool sum_is_exact(const Request& r, const Cast& c, int carrier) {
            fmax(c.hi, -c.lo) + ldexp(1.0, r.integer.bits - frac) <= ldexp(1.0, lsb + carrier_info(carrier).bits);
 }
 
-// Whether no total is infinite: no cast on the way to it makes an infinity of what stays below `bound`.
+// Whether no partial sum is infinite: no cast that produces one turns a value below `bound` into an infinity.
 inline bool totals_finite(const Request& r, const Facts& f, double bound) {
     auto below = [](const Cast& c, double most) { return (most < c.hi && -most > c.lo) || !(isinf(c.over_pos) || isinf(c.over_neg)); };
     bool all = (r.method == INTEGER || r.method == FIXED || below(r.add, bound)) && (r.fused || below(r.mul, f.product));
@@ -163,7 +170,8 @@ inline bool totals_finite(const Request& r, const Facts& f, double bound) {
     return all;
 }
 
-// What totals of runs, at most `sum` in all, become where they meet, at all levels. Those that meet in pairs pass few roundings each.
+// Bound of the partial sums after all levels have combined them, if the runs' partial sums together are at most `sum`.
+// A partial sum that is combined in pairs passes few roundings.
 inline double met(const Request& r, double sum) {
     for (int w = r.wrapper_count - 1; w >= 0; --w) {
         const Wrapper& x = r.wrappers[w];
@@ -176,7 +184,8 @@ inline double met(const Request& r, double sum) {
     return sum;
 }
 
-// How a combination is computed: kind NONE, SUB, FAST, GENERAL or RANDOM on vectors, SCALAR beyond.
+// How partial sums are combined. `kind`: NONE, SUB, FAST, GENERAL, RANDOM or LANES for vector kernels, SCALAR for one element at a time.
+// `odd`: the exact sum is rounded to odd first. Without it the carrier's own sum is exact, or is what the spec means.
 struct Combination {
     int kind;
     bool odd;
@@ -186,7 +195,7 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
                               Isa::Directed directed) {
     const bool odd = r.arithmetic != FP32;
     if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{LANES, odd};
-    if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // their totals are doubles
+    if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // partial sums of these are doubles
     if (carrier == 2 || c.mode > SR) return Combination{SCALAR, odd};
     if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{NONE, false};
     if (c.mode == SR) return Combination{fits(c, carrier, odd) ? (int)RANDOM : (int)SCALAR, odd};
@@ -195,9 +204,9 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
     if (!fits(c, carrier, odd)) return Combination{SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, addend);
-    // an unsigned register turns a small negative sum into a large total
+    // An unsigned register turns a small negative sum into a large value.
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
-    const double bound = (met(r, totals) + least(c)) * growth(c, 1);  // and a C that is added last
+    const double bound = (met(r, totals) + least(c)) * growth(c, 1);  // includes a C that is added last
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
     const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
