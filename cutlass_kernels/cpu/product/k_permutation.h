@@ -1,4 +1,4 @@
-// Where terms lie in packed panels, for accumulators that read them in another order.
+// The order of terms in packed panels: accumulators with interleaved or permuted sums read terms in another order than k.
 #pragma once
 #include <vector>
 #include "product/problem.h"
@@ -6,8 +6,8 @@
 
 namespace gemmsim {
 
-// The k of the terms in the order in which the runs read them, where lanes are interleaved. Under a shuffle k counts
-// positions of the permutation, which the packing applies beforehand.
+// Writes to `kmap` the k of the terms in the order in which the runs read them, for interleaved sums. Under a shuffle k counts positions
+// of the permutation, which the packing applies first.
 inline void permute_terms(const Request& r, int level, int64_t begin, int64_t end, int64_t* kmap) {
     if (level == r.wrapper_count || begin >= end) return;
     const Wrapper& w = r.wrappers[level];
@@ -29,11 +29,11 @@ inline void permute_terms(const Request& r, int level, int64_t begin, int64_t en
 }
 
 struct TermOrder {
-    std::vector<int64_t> kmap, position;  // interleaved: k of each place; permuted: place of each term; else empty
-    const int64_t* permutation = nullptr;  // shuffled: the term of each k
+    std::vector<int64_t> kmap, position;  // interleaved: k of each place; reordered: place of each term; else empty
+    const int64_t* permutation = nullptr;  // shuffled: the term of each k; else null
 
     TermOrder() {}
-    // `placed`: positions are asked for, where all panels are packed at once.
+    // `placed`: the caller packs all panels at once and needs `position`.
     TermOrder(const Request& r, int64_t terms, bool placed) {
         bool ordered = false, lanes = false;
         for (int w = 0; w < r.wrapper_count; ++w) {
@@ -52,8 +52,9 @@ struct TermOrder {
     }
 
     int64_t term(int64_t k) const { return permutation ? permutation[k] : k; }
+    // Whether places, k and terms are the same.
     bool natural() const { return !permutation && kmap.empty(); }
-    // The terms of n places from `first` on.
+    // Writes the terms of n places from `first` on.
     void terms(int64_t first, int64_t n, int64_t* out) const {
         for (int64_t i = 0; i < n; ++i) out[i] = term(kmap.empty() ? first + i : kmap[(size_t)(first + i)]);
     }

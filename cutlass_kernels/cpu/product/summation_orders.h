@@ -1,4 +1,5 @@
-// Orders of summation: runs of the sequential kernel and the places where their totals meet, on tiles.
+// Orders of summation on one tile: computes runs of terms with the innermost accumulator and combines their partial sums.
+// tile_runner.h uses this for all accumulators but plain registers without an order, and for operands that are codes of a table.
 #pragma once
 #include <string.h>
 #include <vector>
@@ -13,41 +14,41 @@
 
 namespace gemmsim {
 
-// What zero products at the end of a run of k terms do to an instruction's register: -0 becomes +0.
+// A matrix instruction fills up the last step of a run of k terms with zero products. In its register they turn -0 into +0.
 template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
     if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
     for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
 }
 
-// Everything that is the same for all orders over one tile.
+// One accumulator on one tile, and what all its orders share.
 template <class T> struct Compose {
     const Isa& isa;
     const Request& r;
     const Choice& choice;
-    const Combination* combinations;  // one per wrapper
+    const Combination* combinations;  // one for each wrapper
     const Terms<T>& terms;
     int carrier;
     bool specials;            // an operand of the block may be NaN or infinite
-    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not asked for
+    int64_t* counts = nullptr;  // overflows of the tile's elements, rows `counts_row` apart; null: not requested
     int64_t counts_row = 0;
     TileScales scales = {};
     int scale_step = SCALE_SCALAR;
-    const TileCodes<T>* codes = nullptr;  // of a table's terms, instead of panels
-    const EventCounter<T>* events = nullptr;   // additions are watched, by it
-    MultiTile* truncation = nullptr;                // how runs are cut by their bits; null: they are not
+    const TileCodes<T>* codes = nullptr;      // codes of a table's terms, instead of panels
+    const EventCounter<T>* events = nullptr;  // counts the events of additions; null: not requested
+    MultiTile* truncation = nullptr;          // how sums of runs are truncated; null: they are not
     const Tile& base = terms.base;
     const int nr = terms.nr;
-    mutable bool left = false;            // that is no way for these data: nothing is a result
+    mutable bool left = false;            // truncation is slow for these data and was left; no result is valid
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
     mutable std::vector<double> registers = {};
-    mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far: indices of their draws
+    mutable int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {};  // combinations so far, which index their draws
 
     int64_t count() const { return MR * (int64_t)nr; }
     void clear(T* out) const { memset(out, 0, sizeof(T) * (size_t)count()); }
 
-    // The innermost accumulator over terms [begin, end), from +0.
+    // Computes the innermost accumulator over terms [begin, end), from +0.
     void base_case(int64_t begin, int64_t end, T* out) const {
         clear(out);
         const Parts<T> parts = {terms, begin, end, out};
@@ -75,7 +76,7 @@ template <class T> struct Compose {
         parts.each([&](const Tile& t) { isa.tile[lanes][step][kind](t); });
     }
 
-    // The register of a table's terms from `begin` on, all rows of the tile at once.
+    // Adds a table's terms from `begin` on to the register, all rows of the tile at once.
     void sum_terms(const Tile& t, const TileCodes<T>& x, int64_t begin) const {
         constexpr int64_t SLICE = 16;
         alignas(64) T terms[SLICE * MR * 64];
@@ -90,7 +91,7 @@ template <class T> struct Compose {
         }
     }
 
-    // Not where its buffers would be on the stack of all others.
+    // A function of its own, so that other accumulators do not have its buffers on their stack.
     __attribute__((noinline)) void sliced_run(const Parts<T>& parts) const {
         SlicedTile<T>(isa, parts, r, choice.slices, nr).run(runs++, base_case_site());
     }
@@ -113,7 +114,7 @@ template <class T> struct Compose {
         if (!all_by(choice.kind)) all_by(choice.fallback);
     }
 
-    // exact_tile() where double holds every sum.
+    // The long accumulator (as exact_tile()) where double has every sum exactly.
     void exact_run(const Parts<T>& parts) const {
         in_tiles(parts, 1, FMA_NEAR, NONE);
         const int64_t index = runs++;
@@ -132,7 +133,7 @@ template <class T> struct Compose {
 
     void integers(const Parts<T>& parts) const {
         if (choice.kind == NONE) return in_tiles(parts, choice.carrier, FMA_NEAR, NONE);
-        const bool inside = choice.proofs & NO_OVERFLOW;  // nothing to count either
+        const bool inside = choice.proofs & NO_OVERFLOW;  // then there is no overflow to count
         if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(parts, r, nr, counts, counts_row);
         alignas(64) double sums[MR * 64];
         memset(sums, 0, sizeof(double) * (size_t)count());
@@ -161,6 +162,7 @@ template <class T> struct Compose {
         BinnedRow<T>{tile, choice.bins, registers.data()}.run();
     }
 
+    // Steps of a block-scaled matrix instruction.
     void scaled_instructions(const Parts<T>& parts) const {
         NotFinite<T> specials_met = {};
         const bool lanes = in_instruction_kernel(parts, specials_met);
@@ -175,7 +177,7 @@ template <class T> struct Compose {
             }
     }
 
-    // scaled_instructions() in vectors, of what is finite; the rest of rows and columns is marked.
+    // The vector form of scaled_instructions(), for finite operands. It marks rows and columns that have others. False: no such kernel.
     bool in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& specials_met) const {
         const HardwareModel& m = r.hardware;
         if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
@@ -189,7 +191,7 @@ template <class T> struct Compose {
         return true;
     }
 
-    // step(tile, k, n): each step of the instruction, of n terms from the tile's k on.
+    // Calls step(tile, k, n) for each step of the instruction, which has n terms from the tile's k on.
     template <class F> void each_step(const Parts<T>& parts, const F& step) const {
         const int64_t size = r.hardware.products;
         parts.each([&](const Tile& t) {
@@ -197,7 +199,8 @@ template <class T> struct Compose {
         });
     }
 
-    // The vector kernel knows finite operands only: elements that meet another are computed anew, one by one.
+    // Steps of a matrix instruction. The vector kernels of all kinds but HW_TREE take finite operands only. Elements that have a NaN or an
+    // infinity in their row or column are computed again, one by one.
     void instructions(const Parts<T>& parts) const {
         if (scales.all && !r.wrapper_count) return scaled_instructions(parts);
         const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
@@ -222,7 +225,7 @@ template <class T> struct Compose {
                 parts.out[i * nr + j] = (T)dot.c;
             }
     }
-    // Tiles are double where totals are: operands and registers of instructions are float numbers all the same.
+    // Steps for tiles of doubles, which partial sums in double need. Operands and registers of instructions still are numbers of float.
     void in_float_tiles(const Tile& t, const HardwareModel& m) const {
         const int wide = isa.nr[0];
         std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
@@ -241,9 +244,9 @@ template <class T> struct Compose {
             for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
     }
 
-    int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines nothing
+    int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines no partial sums
 
-    // s = R(s + x); `site` and `index` key the draw of a stochastic cast.
+    // s = R(s + x). `site` (the stream) and `index` determine the draw of a stochastic cast.
     void combine_sums(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
         const Cast& c = r.wrappers[level].cast;
         const Combination& m = combinations[level];
@@ -261,6 +264,7 @@ template <class T> struct Compose {
             }
     }
 
+    // Computes wrappers from `level` on over terms [begin, end).
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return base_case(begin, end, out);
         const Wrapper& w = r.wrappers[level];
@@ -279,7 +283,8 @@ template <class T> struct Compose {
         lanes(level, begin, end, w, out);
     }
 
-    // False: the kernel's wager is lost, or there is none for so many terms.
+    // Computes the innermost order and its runs by one kernel (Isa::runs). False: its speculation failed, or no kernel takes this number of
+    // terms.
     bool in_one_kernel(int level, int64_t begin, int64_t end, T* out) const {
         const Wrapper& w = r.wrappers[level];
         const bool lanes = w.order == INTERLEAVED, few = terms.at_once(begin, end) && end - begin <= terms.most();
@@ -288,7 +293,7 @@ template <class T> struct Compose {
         RunsPlan plan = choice.runs;
         return terms.at_once(begin, end) && runs_kernel(w, begin, end, out, plan);
     }
-    // A lost wager is done again with clamps, and so is what follows by this plan.
+    // If speculation fails, these terms are computed again with clamps, and so is all that follows by this plan.
     bool runs_kernel(const Wrapper& w, int64_t begin, int64_t end, T* out, RunsPlan& plan) const {
         const int64_t k = end - begin;
         const bool lanes = w.order == INTERLEAVED;
@@ -304,7 +309,7 @@ template <class T> struct Compose {
         plan.kind = SPECIAL;
         return plan.clamps && isa.runs(carrier, t, lengths, plan);
     }
-    // Some runs after the others: totals meet in sequence.
+    // Groups of runs, one group after another: their partial sums are combined in sequence.
     bool in_kernels(const Wrapper& w, int64_t begin, int64_t end, T* out) const {
         const int64_t size = terms.most() / w.n * w.n;
         RunsPlan plan = choice.runs;
@@ -314,7 +319,7 @@ template <class T> struct Compose {
         }
         return size != 0;
     }
-    // Whole subtrees of the tree of pairs, whose totals then meet one by one.
+    // Each kernel call computes a whole subtree of the tree of pairs. The partial sums of subtrees are then combined in pairs.
     bool in_trees(int level, int64_t begin, int64_t end, T* out) const {
         const Wrapper& w = r.wrappers[level];
         RunsPlan plan = choice.runs;
@@ -326,7 +331,7 @@ template <class T> struct Compose {
         return won;
     }
 
-    // Runs of n terms one after another, totals added in sequence (rounded to the cast before, if `first`).
+    // Runs of n terms, whose partial sums are added in sequence. `first`: each is rounded to the cast before.
     void runs_of(int level, int64_t begin, int64_t end, int64_t n, T* out, bool first) const {
         alignas(64) T total[MR * 64];
         memset(out, 0, sizeof(T) * (size_t)count());
@@ -334,14 +339,14 @@ template <class T> struct Compose {
             run(level + 1, k, k + n < end ? k + n : end, total);
             if (first) {
                 alignas(64) T zero[MR * 64];
-                for (int64_t i = 0; i < count(); ++i) zero[i] = (T)-0.0;  // x + (-0) is x, also for x = -0
+                for (int64_t i = 0; i < count(); ++i) zero[i] = (T)-0.0;  // x + (-0) is x, for x = -0 too
                 combine_sums(level, total, zero, totals[level]++, SITE_WORKSPACE);
             }
             combine_sums(level, out, total, sums[level]++);
         }
     }
 
-    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    // Runs of n terms. Each partial sum is multiplied by the scales of its blocks, and these products are added in sequence.
     void groups_of(int level, int64_t begin, int64_t end, int64_t n, T* out) const {
         alignas(64) T total[MR * 64];
         double xa[MR] = {}, xb[64] = {};
@@ -366,11 +371,11 @@ template <class T> struct Compose {
         }
     }
 
-    // groups_of() where register and running total are the carrier's own float.
+    // groups_of() in one kernel, where the register and the running sum are the carrier's own float. False: it does not apply.
     bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
         const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
         if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
-        int64_t block = scales.all->a_size, rest = scales.all->b_size;  // their greatest common divisor
+        int64_t block = scales.all->a_size, rest = scales.all->b_size;  // `block` becomes their greatest common divisor
         while (rest) {
             const int64_t left = block % rest;
             block = rest;
@@ -393,7 +398,7 @@ template <class T> struct Compose {
         return true;
     }
 
-    // s = R(T * s) with the tensors' own scales T.
+    // s = R(T * s), where T is the product of the tensor scales.
     void times_tensor_scales(T* out) const {
         const Cast& c = r.wrapper_count ? r.wrappers[0].cast : r.add;
         if (times_wide(c, carrier)) return scale_kernels(isa).times(carrier, out, count(), scales.all->tensor, c);
@@ -417,15 +422,16 @@ template <class T> struct Compose {
 
     static int64_t base_cases_of(int64_t begin, int64_t end, int64_t n, int64_t lanes) { return lanes ? lanes : (end - begin + n - 1) / n; }
 
-    // Adjacent pairs of runs of n terms, then of their totals; an odd last one passes up unchanged. `sizes` as in lanes().
-    // total(first, last, tile): a run's.
+    // Combines adjacent pairs of runs, then of their partial sums, and so on. An odd last one passes to the next level unchanged.
+    // `lanes_total`: number of lanes, which are the runs as in lanes(); 0: runs have n terms.
+    // total(first, last, tile) computes the partial sum of a run.
     template <class F> void pairs_of(int level, int64_t begin, int64_t end, int64_t n, int64_t lanes_total, T* out, const F& total) const {
         struct Entry {
             int height;
-            int64_t first;  // leaf
+            int64_t first;  // its first run
             T* tile;
         };
-        // draws count the pairs level by level, though a tree is walked depth first here
+        // Draws count the pairs level by level, although the tree is traversed depth first here.
         const int64_t base = sums[level];
         auto order_of = [&](const Entry& left) {
             int64_t before = 0, wide = base_cases_of(begin, end, n, lanes_total);
@@ -463,7 +469,7 @@ template <class T> struct Compose {
         return k / lanes + (lane < k % lanes ? 1 : 0);
     }
 
-    // The operands were packed lane after lane (k_order below), so that a lane is a run.
+    // Interleaved sums. Operands were packed lane after lane (permute_terms in k_permutation.h), so that a lane is a run.
     void lanes(int level, int64_t begin, int64_t end, const Wrapper& w, T* out) const {
         const int64_t used = w.n < end - begin ? w.n : end - begin;
         if (w.pairs)

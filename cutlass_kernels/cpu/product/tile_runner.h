@@ -1,4 +1,4 @@
-// One accumulator on one tile: the kernel that the planner chose, the orders around it, the addend.
+// Computes one accumulator on one tile: chooses the kernel (kernel_choice*.h), runs it with the orders around it, and adds the addend.
 #pragma once
 #include "product/summation_orders.h"
 #include "product/kernel_choice_compensated.h"
@@ -10,20 +10,22 @@ template <class T> struct Runner {
     const Isa& isa;
     const Request& r;
     const int carrier, nr;
-    const int64_t* kmap;  // where lanes are interleaved, the k of each place; else null
+    const int64_t* kmap;  // interleaved sums: the k of each place; else null
     const bool specials;  // an operand of the block may be NaN or infinite
-    const EventCounter<T>* events = nullptr;  // additions are watched, by it
-    int scaled_by = 0;                      // by what panels of A are to be multiplied: where all that reads them are such tiles
-    MultiTile multi_tile = {};                  // how tiles are computed by run_multi_tile()
-    MultiTile truncation = {};                     // how the runs of an order are, a tile at a time
-    const bool rare_small;             // sums below 2^emin, most likely
-    bool in_fp16 = false;              // the register is of binary16, and so are the operands
-    bool terms_apart = false;            // the lowest bits of panels say which terms may lead to midpoints, and few do
+    const EventCounter<T>* events = nullptr;  // counts the events of additions; null: not requested
+    // The power of two by which panels of A must be multiplied. It is not 0 only if all kernels that read them take scaled panels.
+    int scaled_by = 0;
+    MultiTile multi_tile = {};   // how run_multi_tile() computes tiles
+    MultiTile truncation = {};   // how the runs of an order are truncated, one tile at a time
+    const bool rare_small;       // few sums are below 2^emin, by estimate (small_vectors)
+    bool in_fp16 = false;        // the register and the operands are binary16 (uses_fp16)
+    bool terms_apart = false;    // panels' lowest bits tell which terms may lead to midpoints, and these are few
     const Isa::Directed directed;
     Choice choice;
     Combination combinations[MAX_WRAPPERS], last;
 
-    // `kind_carrier`: choose_carrier's; a, b, c: facts about the operands and the addend; `directed_`: of isa, or less.
+    // `kind_carrier`: choose_carrier's result. a, b, c: facts about the operands and the addend.
+    // `directed_`: that of isa, or a weaker one.
     Runner(const Isa& isa_, const Request& request, int kind_carrier, int nr_, const int64_t* map, const Stats& a, const Stats& b,
            const Stats& c, Isa::Directed directed_)
         : isa(isa_), r(request), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), kmap(map), specials(a.non_finite || b.non_finite),
@@ -31,7 +33,8 @@ template <class T> struct Runner {
         choice = chosen(kind_carrier, a, b, c);
         in_fp16 = uses_fp16(isa, r, choice, a, b);
         const bool draws = r.add.mode >= SR || (!r.fused && r.mul.mode >= SR);
-        if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;  // draws by original index
+        // A draw belongs to the original index of a term, which LANES kernels do not read.
+        if (kmap && draws && choice.kind == LANES) choice.kind = SCALAR;
         if (isa.runs && (!kmap || choice.kind != SCALAR)) choice.runs = choose_runs(r, choice, a, b, directed);
         for (int w = 0; w < r.wrapper_count; ++w)
             combinations[w] = choose_combination(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS, isa.directed);
@@ -51,7 +54,7 @@ template <class T> struct Runner {
         events = counter;
         scaled_by = isa.rescales && !events && r.method == REGISTER && choice.runs.kind < 0 ? choice.scaled_by : 0;
     }
-    // Whether tiles may be computed side by side, in blocks whose rows are in use.
+    // Chooses whether and how one call computes several tiles. Callers ask for blocks most of whose rows are in use.
     void choose_multi_tile() {
         if (events || carrier || (choice.runs.kind >= 0 && !in_fp16)) return;
         multi_tile.rescaling = choice.kind <= PLAIN ? Rescaling{true, 0, 0} : choice.rescaling;
@@ -62,12 +65,13 @@ template <class T> struct Runner {
         else if (multi_tile.way) scaled_by = multi_tile.rescaling.a;
     }
     bool truncates_nearest() const { return (multi_tile.way == MultiTile::TRUNCATE || truncation.way) && r.add.mode == RNE; }
-    // Before panels are changed: only some processors' tiles can do with many, and no runs.
+    // Call this before panels are scaled. `few`: few terms may lead to midpoints. With many such terms only some processors' multi-tile
+    // kernels (Isa::multi_tile_checks) are used, and runs are not truncated.
     void check_for_midpoints(bool few) {
         terms_apart = few;
         if (!few && (truncation.way || !isa.multi_tile_checks)) leave_multi_tile();
     }
-    // The same of the runs of an order, whose panels of A are sunk, too.
+    // Chooses whether the runs of an order are truncated, which rescales panels of A, too.
     void choose_truncated_runs() {
         if (events || carrier || !r.wrapper_count || choice.runs.kind >= 0 || shortest_run(r) < TRUNCATED_RUNS) return;
         truncation.rescaling = choice.kind <= PLAIN ? Rescaling{true, 0, 0} : choice.rescaling;
@@ -77,21 +81,22 @@ template <class T> struct Runner {
         truncation.tiles = truncation.panels = 1;
         scaled_by = truncation.rescaling.a;
     }
-    // Not any more; by what panels of A are to be multiplied then.
+    // Stops multi-tile computation and truncation. Returns the power of two by which panels of A must be multiplied for what follows.
     int leave_multi_tile() {
         const int before = scaled_by;
         multi_tile.way = truncation.way = MultiTile::NO;
         set_counter(events);
         return scaled_by - before;
     }
-    static constexpr int64_t MOST_RESCALED = 1 << 14;  // terms of panels of B that are copied
-    // Panels of B at once: the carrier's own sums, which take an element of B every other cycle, need them in the first-level cache.
+    static constexpr int64_t MOST_RESCALED = 1 << 14;  // the most terms of a panel of B that is copied to be rescaled
+    // Panels of B in one call. The carrier's own sums read an element of B every other cycle, so their panels must be in the first-level
+    // cache.
     int panels_at_once() const { return choice.kind == NONE && r.k > 128 ? 1 : MultiTile::MOST_PANELS[multi_tile.way]; }
-    // By what they are to be sunk in copies.
+    // The power of two by which copies of panels of B are multiplied; 0: there are no copies.
     int rescales_copies_of_b() const { return multi_tile.way == MultiTile::SUMS ? multi_tile.rescaling.b : 0; }
 
-    // `tiles` times `panels` tiles from t on into t.c, one matrix; panels of B are copies where rescales_copies_of_b() is not 0. False:
-    // other kernels are faster for them and for what follows.
+    // Computes `tiles` times `panels` tiles from t on into t.c, which is one matrix. If rescales_copies_of_b() is not 0, panels of B are
+    // copies. False: other kernels are faster for these tiles and for what follows.
     bool run_multi_tile(Tile& t, int tiles, int panels) {
         const int64_t size = tiles * MR * panels * nr;
         multi_tile.tiles = tiles;
@@ -106,10 +111,11 @@ template <class T> struct Runner {
         return fast;
     }
 
-    // Into t.c; `addend` has the tile's layout. `counts`: overflows of the tile's elements, rows `counts_row` apart, or null.
-    // `scales`: of block formats whose elements come without them. `codes`: of a table, instead of t's panels. False: runs were cut, and
-    // other kernels are faster for them and for what follows.
-    // `window`: panels that hold some of the terms, instead of t's.
+    // Computes the tile into t.c. `addend` has the tile's layout.
+    // `counts`: overflows of the tile's elements, rows `counts_row` apart; null: not requested.
+    // `scales`: scales of block formats whose elements do not include them. `codes`: codes of a table, instead of t's panels.
+    // `window`: panels that have some of the terms, instead of t's.
+    // False: runs were truncated, t.c is no result, and other kernels are faster for this tile and for what follows.
     bool run(Tile& t, const T* addend, int64_t* counts = nullptr, int64_t counts_row = 0, const TileScales& scales = TileScales(),
              const TileCodes<T>* codes = nullptr, Window<T>* window = nullptr) {
         T* const c = (T*)t.c;
@@ -135,7 +141,7 @@ template <class T> struct Runner {
         }
         const auto speculatively = [&](const Tile& part) { return isa.runs(choice.carrier, part, Lengths{}, choice.runs); };
         if (choice.runs.kind < 0 || !parts.while_true(speculatively)) {
-            if (choice.runs.kind >= 0) start(c, addend);  // wager lost
+            if (choice.runs.kind >= 0) start(c, addend);  // speculation failed
             if (choice.kind == SCALAR) scalar_tile<T>(parts, r, nr);
             else
                 parts.each([&](const Tile& part) {
@@ -148,6 +154,7 @@ template <class T> struct Runner {
         return true;
     }
 
+    // run() of a plain register whose events are counted.
     void counted(const Parts<T>& parts, const Tile& t, const T* addend) const {
         events->run(parts);
         fill_up<T>(r, t.k, (T*)t.c, MR * (int64_t)nr);
@@ -159,7 +166,7 @@ template <class T> struct Runner {
         else memset(c, 0, sizeof(T) * (size_t)(MR * nr));
     }
 
-    // One more step, k = K, whose term is the addend as it is.
+    // Adds the addend after all terms: one more step, with index k = K, whose term is the addend itself.
     void add_last(const Tile& t, const T* addend) const {
         T* const c = (T*)t.c;
         if (last.kind == RANDOM) return isa.combine_draws(carrier, c, addend, t, r.add, (uint64_t)t.k, SITE_ADD, last.odd);
