@@ -1,4 +1,5 @@
-// Matrix products over whole tensors. No special instructions here.
+// Entry point of matrix products over whole tensors: chooses the carrier and computes with Product or StreamedProduct.
+// A palette splits its members by carrier. This file has no special instructions.
 #include "product/streamed.h"
 
 namespace gemmsim {
@@ -50,9 +51,9 @@ Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const L
     report.proofs = ~0;
     const bool by_modes = isa.directed == Isa::TILES && (long_runs(r) || speculative_terms(r) || single_terms(r));
     const bool directed = isa.directed == Isa::DIRECTED || by_modes;
-    int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // additions that are watched take any products
+    int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // kernels that count events take any products
     if (carrier == 2 && isa.directed == Isa::TILES)
-        carrier = choose_carrier(r, true, 0, lookup != nullptr);  // any kernel of tiles before none
+        carrier = choose_carrier(r, true, 0, lookup != nullptr);  // any kernel of tiles is better than none
     if (g.m == 0 || g.n == 0) return report;
     if (carrier == 0 || (carrier == 2 && g.arithmetic == FP32)) run_product<float>(isa, g, r, carrier, gather, lookup, events, &report);
     else run_product<double>(isa, g, r, carrier, gather, lookup, events, &report);

@@ -1,4 +1,4 @@
-// Where the operands of a product, its addend, scales and result are, batch by batch.
+// Addresses of a product's operands, addend, scales, palette indices and result, for each batch.
 #pragma once
 #include "product/addend.h"
 #include "product/implicit_im2col.h"
@@ -10,9 +10,10 @@ namespace gemmsim {
 struct Operands {
     const GemmArgs& g;
     const Request& r;
-    const Gather* const gather;  // tables of A; null: it is a matrix
-    const bool coded;            // of a table
+    const Gather* const gather;  // index tables of A (implicit im2col); null: A is a matrix
+    const bool coded;            // operands are codes of a table
 
+    // Offset of a batch, in elements, by its strides in each batch dimension.
     static int64_t offset(const int64_t* strides, const int64_t* sizes, int dims, int64_t batch) {
         int64_t at = 0;
         for (int d = dims - 1; d >= 0; --d) {
@@ -64,7 +65,7 @@ struct Operands {
     }
     int64_t result_row(int64_t m) const { return gather ? m / gather->inner * gather->c_outer + m % gather->inner * g.c_row : m * g.c_row; }
 
-    char* result_of(int64_t batch) const {  // null: only counts are asked for
+    char* result_of(int64_t batch) const {  // null: the caller wants counts only
         return !g.c ? nullptr : (char*)g.c + offset(g.batch + 3 * g.batch_dims, g.batch, g.batch_dims, batch) * dtype_size(g.c_dtype);
     }
 };

@@ -1,4 +1,5 @@
-// What is asked of a block of outputs: an accumulator's member, formats of operands and output, types, the number of terms.
+// The problem that kernel choice and kernels solve for a block of outputs: an accumulator, the formats of operands and output, their data
+// types and the number of terms.
 #pragma once
 #include "product/member.h"
 #include "product/scales.h"
@@ -7,9 +8,9 @@ namespace gemmsim {
 
 enum Arithmetic : int { EXACT = 0, FP32 = 1 };
 
-struct Request : Member {  // init is FROM_ZERO where no addend is given
-    Cast a, b, out;  // flags without PRESENT: no rounding there
-    int32_t arithmetic, dtype_a, dtype_b, dtype_c;  // dtype_c: of the addend
+struct Request : Member {  // init is FROM_ZERO if there is no addend
+    Cast a, b, out;  // a cast without the flag PRESENT rounds nothing
+    int32_t arithmetic, dtype_a, dtype_b, dtype_c;  // dtype_c: type of the addend
     int64_t k;
 };
 

@@ -1,4 +1,5 @@
-// One product over whole tensors: batches, strides, packing, threads. No special instructions here.
+// One product over whole tensors: batches, strides, packing and threads. driver.cpp makes one for every product, with T the carrier.
+// Special instructions are in the kernels of an Isa; only prefetch_to_write() has one here.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -25,10 +26,10 @@ inline int thread_index(int threads) {
 #endif
 }
 
-constexpr int MAX_COLUMNS = 32;  // of a tile of floats
+constexpr int MAX_COLUMNS = 32;  // the most columns of a tile of floats
 
-// A line that will be written: x86 compilers take the instruction for lines that will be read unless they are told of the processor, and
-// a store would wait for the line again. Processors that do not know it do nothing.
+// Prefetches a cache line that will be written. Without a processor's name, x86 compilers emit the instruction for lines that will be
+// read. The store would then wait for the line again. Processors without this instruction do nothing.
 inline void prefetch_to_write(const char* p) {
 #if defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*p));
@@ -42,15 +43,15 @@ template <class T> struct Product : Operands {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
-    const bool streamed;  // tiles' panels hold some of the terms at a time (product/streamed.h)
+    const bool streamed;  // tiles' panels have some of the terms at a time (product/streamed.h)
     const TermOrder order;
-    const Members* const members;  // of a palette, of which `r` is any; else null
-    const Table<T>* const table;   // of products, where operands are codes; else null
-    const EventArgs* const events;  // additions are watched; else null
+    const Members* const members;   // members of a palette, and `r` is one of them; else null
+    const Table<T>* const table;    // table of products, if operands are codes; else null
+    const EventArgs* const events;  // counts of events; null: not requested
     const bool planned;  // the choice of kernel depends on the data
     const LowestBits lowest;
     const ExponentFields fields;
-    mutable std::atomic<bool> multi_tile_pays{true};  // as blocks before found
+    mutable std::atomic<bool> multi_tile_pays{true};  // false once a block found other kernels faster
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
             const Table<T>* products = nullptr, const EventArgs* counted = nullptr)
@@ -60,13 +61,14 @@ template <class T> struct Product : Operands {
           planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
           fields(isa, req, args.m, carrier == 0 && !palette && !products) {
-        // A block of rows is packed once and used against all of B: as tall as half a megabyte, but enough blocks for the threads
+        // A block of rows is packed once and used with all of B. It has up to half a megabyte, but leaves enough blocks for the threads.
         const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
     }
 
-    // Whether panels of all terms would be large, and much larger than the operands: where tiles have few of their rows and columns in use.
+    // Whether panels of all terms would be large, and much larger than the operands. This happens when tiles have few of their rows and
+    // columns in use.
     bool streams(const void* codes) const {
 #ifdef GEMMSIM_STREAMS
         return GEMMSIM_STREAMS;
@@ -77,7 +79,7 @@ template <class T> struct Product : Operands {
         return packed * (double)g.k >= LARGE && packed > 2 * operands;
     }
 
-    // Register and totals are the carrier's own: there is one kernel, whatever the data.
+    // Whether the register and all partial sums are the carrier's own. Then one kernel computes all data.
     static bool all_native(const Request& r, int carrier) {
         bool all = native(r, carrier);
         for (int w = 0; w < r.wrapper_count; ++w) all = all && (r.wrappers[w].order == SHUFFLED || is_native(r.wrappers[w].cast, carrier));
@@ -86,7 +88,9 @@ template <class T> struct Product : Operands {
 
     Positions at() const { return order.at(); }
 
-    // Into the batch's result; `places` of a palette's elements: those computed elsewhere are left alone; null: all.
+    // Epilogue of a tile: rounds `c` to the output format and saves it into the batch's result at `base`.
+    // `places`: places of a palette's elements, of which those of the other carrier are not saved; null: all elements are saved.
+    // `pitch`: distance of rows in c; 0: nr.
     void save_tile(T* c, char* base, int64_t row0, int rows, int64_t col0, int cols, const uint8_t* places, int64_t pitch = 0) const {
         const int64_t row_pitch = pitch ? pitch : nr;
         if (g.c_dtype == (sizeof(T) == 4 ? F32 : F64) && g.c_col == 1 && !places && !gather && !(r.out.flags & PRESENT))
@@ -109,7 +113,7 @@ template <class T> struct Product : Operands {
         }
     }
 
-    // Rows of `count` packed panels of A from panel `first`, against panels [p0, p1) of B.
+    // Packs `count` panels of A from panel `first` on, and computes their rows with panels [p0, p1) of B.
     void block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sb, T* packed_a,
                Report* report) const {
         if (table) return table_block(batch, first, count, p0, p1, (const Code*)packed_b, sb, report);
@@ -122,7 +126,7 @@ template <class T> struct Product : Operands {
             else pack_a(isa, carrier, a, (first + q) * MR, r.a, at(), panel, facts);
             facts.end();
             if (fields.kept) fields.of_panel_a(panel, fields_of_a(packed_a, q));
-            ThreadOfCall::poll(g.k / 8);  // it is soon packed
+            ThreadOfCall::poll(g.k / 8);  // packing a term takes less time than computing with it
         }
         if (integers() && (sa.non_finite || sb.non_finite || sa.lsb < 0 || sb.lsb < 0)) report->fractions = 1;
         if (members) return palette_block(batch, first, count, p0, p1, packed_b, sa, sb, packed_a, report);
@@ -148,7 +152,7 @@ template <class T> struct Product : Operands {
         }
         alignas(64) T c[MR * 64], start[MR * 64];
         char* const result = result_of(batch);
-        TileScales scales;  // written where there are any: a tile of few terms is over in the time of a copy
+        TileScales scales;  // assigned only if there are scales, because a copy takes as long as a tile of few terms
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t q = 0; q < count; ++q) {
                 const int64_t row = (first + q) * MR, col = p * nr;
@@ -171,14 +175,15 @@ template <class T> struct Product : Operands {
     uint8_t* low_of_b(const T* packed_b, int64_t panel) const { return lowest.behind(packed_b, panels, nr) + panel * g.k; }
     int32_t* fields_of_a(const T* packed_a, int64_t panel) const { return fields.behind_a(packed_a, block_rows) + panel * g.k * MR; }
     int16_t* fields_of_b(const T* packed_b, int64_t panel) const { return fields.behind_b(packed_b, panels, nr) + panel * g.k * nr; }
-    // Lowest bits of panels of A, before these are changed; whether, beside those of a panel of B, few terms may lead to midpoints.
+    // Writes the lowest bits of panels of A; call this before the panels are scaled.
+    // Returns whether few terms of the first of these panels and a panel of B may lead to midpoints.
     bool few_midpoints(const T* packed_a, int64_t count, const uint8_t* low_b) const {
         if (!lowest.kept) return false;
         lowest.of_panels(packed_a, count, MR, low_of_a(packed_a, 0));
         return lowest.few_midpoints(low_of_a(packed_a, 0), low_b);
     }
 
-    // Panels of A as the runner's tiles have them; what they will be computed by is reported.
+    // Converts packed panels of A to what the runner's kernels read (scaled, or binary16), and reports the kernel.
     void change_panels(const Runner<T>& runner, T* packed_a, int64_t n, Report* report) const {
         scale_panels(packed_a, n, runner.scaled_by);
         report->proofs &= runner.choice.proofs;
@@ -190,10 +195,10 @@ template <class T> struct Product : Operands {
         report->fp16 = 1;
     }
     void scale_panels(T* x, int64_t n, int by) const {
-        if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // panels of floats alone
+        if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // only panels of floats are scaled
     }
 
-    // block()'s tiles, some of which are computed together (tiles/nearest/multi_tile.h); the first panel of B whose tiles are not.
+    // Computes block()'s tiles, several in one call (MultiTile). Returns the first panel of B whose tiles it did not all compute.
     int64_t blocks_at_once(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
                           Runner<T>& runner) const {
         const int by = runner.rescales_copies_of_b(), below = MultiTile::MOST_TILES[runner.multi_tile.way], most = runner.panels_at_once();
@@ -225,7 +230,7 @@ template <class T> struct Product : Operands {
         return p1;
     }
 
-    // The lines of rows of the result, which are written at once when all their terms are through.
+    // Prefetches the lines of rows of the result, because these are all written at once after the last term.
     void prefetch_rows(const char* result, int64_t row, int64_t rows, int64_t col, int64_t cols) const {
         constexpr int64_t LINE = 64;
         const int64_t size = dtype_size(g.c_dtype);
@@ -239,8 +244,8 @@ template <class T> struct Product : Operands {
         return all;
     }
 
-    // block() of a table: a plain register adds the terms of all rows of a tile at once; others get a row's terms as a
-    // panel, whose other factor is 1.
+    // block() for operands that are codes of a table. A plain register adds the terms of all rows of a tile at once. Other accumulators
+    // get the terms of one row as a panel, and the other factor is 1.
     void table_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const Code* codes_b, const Stats& sb,
                      Report* report) const {
         const int64_t row0 = first * MR, row1 = row0 + count * MR < g.m ? row0 + count * MR : g.m;
@@ -265,7 +270,7 @@ template <class T> struct Product : Operands {
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
         alignas(64) T c[MR * 64];
         char* const result = result_of(batch);
-        // Nothing but the carrier's additions: the terms need not be written down.
+        // If the carrier's own additions are all that is needed, the terms are not stored.
         const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR &&
                            runner.choice.carrier == carrier;
         if (!plain && !overflows && adds_terms(r, runner.choice)) {
@@ -302,7 +307,7 @@ template <class T> struct Product : Operands {
         return Tile{a, b, c, g.k, rows, cols, nullptr, nullptr, g.seed, row0, (uint32_t)col0, 0, nullptr, false, 0};
     }
 
-    // block() of a palette: the elements of this carrier's members.
+    // block() for a palette: computes the elements of this carrier's members.
     void palette_block(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_b, const Stats& sa,
                        const Stats& sb, const T* packed_a, Report* report) const {
         PaletteRunner<T> runner(isa, *members, nr, sa, sb, report);
@@ -344,7 +349,7 @@ template <class T> struct Product : Operands {
         }
     }
 
-    // Panels of codes as the kernels read terms: K x nr. Missing columns have the code 0.
+    // Packs panels of codes in the order in which kernels read terms: K x nr. Missing columns have the code 0.
     void pack_codes(const Code* b, int64_t first, int64_t count, Code* packed, Stats* stats) const {
         for (int64_t p = first; p < first + count; ++p)
             for (int64_t k = 0; k < g.k; ++k) {
@@ -357,7 +362,7 @@ template <class T> struct Product : Operands {
             }
     }
 
-    struct Split {  // the work of one batch: blocks of rows times groups of columns
+    struct Split {  // the tasks of one batch: blocks of rows times groups of columns
         int64_t row_tasks, col_tasks;
     };
     Split split(int threads) const {
@@ -371,7 +376,7 @@ template <class T> struct Product : Operands {
         block(batch, first, count, panels * ct / s.col_tasks, panels * (ct + 1) / s.col_tasks, packed_b, sb, packed_a, report);
     }
 
-    // `pack`: as the first of several that have one operand B.
+    // Computes a batch in one thread. `pack`: B must be packed; false after the first of several batches with the same B.
     void one_batch_alone(int64_t batch, T* packed_b, T* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         if (pack) {
@@ -382,7 +387,7 @@ template <class T> struct Product : Operands {
         for (int64_t i = 0; i < s.row_tasks * s.col_tasks; ++i) task(batch, s, i, packed_b, *sb, packed_a, report);
     }
 
-    // `packed_a` has a_bytes() for each thread.
+    // Computes a batch with several threads. `packed_a` has a_bytes() for each thread.
     void one_batch(Call& call, int64_t batch, int threads, T* packed_b, char* packed_a, bool pack, Stats* sb, Report* report) const {
         const Matrix b = operand_b(batch);
         const Split s = split(threads);
@@ -419,10 +424,10 @@ template <class T> struct Product : Operands {
     }
 
     double work() const { return (double)g.m * g.n * (g.k + 16); }
-    // So many terms may take slow kernels a second.
+    // Whether slow kernels may take about a second for this number of terms.
     bool is_long() const { return work() >= (double)(1 << 22); }
 
-    // A batch per thread.
+    // Computes many small batches, each in one thread.
     void many_batches(Call& call, int64_t count, int threads, bool shared_b, size_t panel_bytes, char* packed_a, Report* report) const {
         const size_t stride = (panel_bytes + 63) / 64 * 64;
         const Buffer all_b(stride * (size_t)threads);
@@ -448,7 +453,7 @@ template <class T> struct Product : Operands {
         call.finish();
     }
 
-    // Throws Interrupted where a signal's handler raises, std::bad_alloc where panels find no memory.
+    // Computes the product. Throws Interrupted if a signal's handler raises, and std::bad_alloc if there is no memory for panels.
     void run(Report* report) const {
         Call call;
         int64_t batches = 1;

@@ -1,5 +1,6 @@
-// Products of few outputs and many terms, tile by tile: each packs its own operands, so many terms at a time (window.h), and kernels go on
-// from part to part. As much memory as the operands, or less, where panels of all terms would take many times that.
+// Products of few outputs and many terms, tile by tile. Product chooses this if panels of all terms would be large and much larger than the
+// operands (Product::streams). Each tile packs its own operands, a limited number of terms at a time (product/window.h), and kernels
+// continue from part to part. Panels then take about as much memory as the operands, or less.
 #pragma once
 #include "product/product.h"
 
@@ -16,7 +17,7 @@ template <class T> struct StreamedProduct {
         return OperandWindow<T>(isa, r, nr, all.operand_a(batch), all.operand_b(batch), all.gather, all.order, row, col);
     }
 
-    // The tile of outputs whose first one is at `row` and `col`.
+    // Computes the tile of outputs whose first element is at `row` and `col`.
     void tile(int64_t batch, int64_t row, int64_t col, Report* report) const {
         if (all.table) return table_rows(batch, row, col, report);
         OperandWindow<T> window = window_of(batch, row, col);
@@ -51,6 +52,7 @@ template <class T> struct StreamedProduct {
         return g.extras && g.extras->overflows ? g.extras->overflows + (batch * g.m + row) * g.n + col : nullptr;
     }
 
+    // tile() for a palette: computes the elements of this carrier's members.
     void palette(int64_t batch, int64_t row, int64_t col, const Tile& t, const Stats& sa, const Stats& sb, OperandWindow<T>& window,
                  Report* report) const {
         PaletteRunner<T> runner(isa, *all.members, nr, sa, sb, report);
@@ -62,7 +64,7 @@ template <class T> struct StreamedProduct {
         all.save_tile((T*)t.c, all.result_of(batch), row, t.rows, col, t.cols, places);
     }
 
-    // Of a table's codes: row by row, whose terms are a panel of products.
+    // tile() for codes of a table, row by row: the terms of a row are a panel of products, and the other factor is 1.
     void table_rows(int64_t batch, int64_t row, int64_t col, Report* report) const {
         const Matrix b = all.operand_b(batch);
         const Code* const a = (const Code*)g.a + all.offset(g.batch + g.batch_dims, g.batch, g.batch_dims, batch);
