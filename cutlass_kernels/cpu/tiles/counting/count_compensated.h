@@ -1,11 +1,12 @@
-// Compensated sums that are watched, in few instructions a step (count_fast.h).
+// Counts events at compensated sums in few instructions a step (count_fast.h). It serves formats with subnormals, to nearest even, for
+// which lemma A holds in float lanes (run_tile in product/event_counter.h).
 #pragma once
 #include "tiles/counting/count_fast.h"
 
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// What a step's sum leaves behind, into what is carried: u = R(s + y). `plus`: a sum, rounded.
+// Returns the correction after a step, whose sum is u = R(s + y). `plus` is a rounded sum; `order` orders two numbers by magnitude.
 template <int METHOD, class V, class Plus, class Order> INL V next_compensation(V c, V s, V y, V u, const Plus& plus, const Order& order) {
     if constexpr (METHOD == KAHAN) return plus(plus(u, -s), -y);
     if constexpr (METHOD == FAST_TWO_SUM) return plus(c, plus(y, -plus(u, -s)));
@@ -18,7 +19,7 @@ template <int METHOD, class V, class Plus, class Order> INL V next_compensation(
     return plus(c, plus(plus(more, -u), less));
 }
 
-// One step in double lanes, of a row's vectors.
+// Computes one step of a row's vectors again in double lanes.
 template <int METHOD> static __attribute__((noinline)) void recount_compensated(Lanes<C32>& lanes, C32::V* compensation, float a, const float* b,
                                                                               const ExactCount& add, const EventTile& into, int64_t element) {
     typedef C64::V V;
@@ -43,8 +44,8 @@ template <int METHOD> static __attribute__((noinline)) void recount_compensated(
     memcpy(compensation, c, sizeof c);
 }
 
-// A sum to nearest, a row's vectors of all terms: sums of two registers are rounded once (lemma A), and those that are tiny are
-// exact. An end of the format is far enough for all sums of a step if it is for those that are looked at.
+// Adds all terms to a row's vectors, to nearest. Sums of two registers are rounded once (lemma A of bounds.h), and tiny sums are
+// exact. Where an end of the format is far enough for the sums that are checked, it is far enough for all sums of a step.
 template <int METHOD> static __attribute__((noinline)) void count_fast_compensated(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
                                                                               const ExactCount& add, const EventTile& into) {
     typedef C32::V V;

@@ -1,21 +1,23 @@
-// Additions to a register that is float itself (count_native.h), where instructions have a direction of their own: a sum is exact
-// where the two directed ones are equal, and a register that an inexact sum leaves as it was is swamped.
+// Counts events at additions to a register that is float itself (count_native.h), where instructions have a direction of their own
+// (AVX-512). A sum is exact where the two directed sums are equal. A register that an inexact sum leaves as it was is swamped.
 //
-// Most blocks of terms need neither: where no register becomes small, the lowest bit of every product is lost.
+// Most blocks of terms need no directed sums. Where no register becomes small, the lowest bit of every product is lost, so that
+// every sum is inexact.
 #pragma once
 #include "tiles/counting/count_range.h"
 
 #if ISA_AVX512
 namespace gemmsim::NS {
 
-// Terms of a block, of which few are taken again when one is not as usual; and of a run, whose counts fit halves of a lane.
+// BLOCK: number of terms in a block; they are few, because all are added again when one is not as usual. RUN: number of terms in a
+// segment; its counts fit halves of a lane.
 constexpr int64_t BLOCK = 8, RUN = 256;
 
-// The least magnitude, of two.
+// The number with the smaller magnitude of two, and the one with the larger magnitude.
 INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 0b1010); }
 INL C32::V most_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 0b1011); }
 
-// Of numbers one after another: the largest lowest bit, or half of it, and the ends of their magnitudes, as bits.
+// Of successive numbers: the largest lowest bit, or half of it, and the smallest and the largest magnitude, as bits.
 struct LowestBits {
     C32::V bit = {};
     C32::VU least = ~(C32::VU){}, most = {};
@@ -33,18 +35,19 @@ struct LowestBits {
     }
 };
 
-// Of a run's blocks: where no register of row i and a column is smaller than of_row[i] * of_column[j], every step is inexact.
+// Bounds for the blocks of a segment. Where no register of row i and a column j is smaller than of_row[i] * of_column[j], every step
+// of the block is inexact.
 struct BlockBounds {
     float of_row[RUN / BLOCK][2 * MR];
     C32::V of_column[RUN / BLOCK][NV];
     int64_t blocks;
 
-    // False where a factor is outside of the range. Blocks with zeros are not as usual.
+    // False: a factor is outside of the range. Blocks with zeros are not as usual.
     bool make(const Tile& t, int nr, bool) {
         typedef C32::V V;
         static_assert(NV == 2 && C32::L == 2 * MR && BLOCK % 2 == 0, "a panel's rows are half a vector");
         const float *a = (const float*)t.a, *b = (const float*)t.b;
-        blocks = t.cols == NV * C32::L ? t.k / BLOCK : 0;  // columns that the tile does not have are zero
+        blocks = t.cols == NV * C32::L ? t.k / BLOCK : 0;  // columns that the tile lacks are zero
         for (int64_t n = 0; n < blocks; ++n) {
             LowestBits rows, columns[NV];
             for (int64_t k = n * BLOCK; k < (n + 1) * BLOCK; k += 2) {
@@ -55,7 +58,8 @@ struct BlockBounds {
             for (int j = 0; j < NV; ++j) usual = usual && columns[j].in_range();
             if (!usual && !(in_range(a + n * BLOCK * MR, BLOCK * MR) && in_range(b + n * BLOCK * nr, BLOCK * nr))) return false;
             store(of_row[n], vmax(rows.bit, (V)_mm512_shuffle_f32x4((__m512)rows.bit, (__m512)rows.bit, 0b01001110)));
-            // two bits, each at least a half; and ulp(x) is more than |x| 2^-24
+            // Each bit is at least half of a lowest bit, so a product's lowest bit is at most 4 times their product.
+            // ulp(x) is more than |x| 2^-24.
             for (int j = 0; j < NV; ++j) of_column[n][j] = usual ? columns[j].bit * splat<C32>(0x1p26f) : splat<C32>(__builtin_inff());
         }
         const int64_t done = blocks * BLOCK;
@@ -63,14 +67,15 @@ struct BlockBounds {
     }
 };
 
-// Registers of ROWS rows, and their counts: of inexact sums in the low half of a lane, of swamped ones in the high half.
+// The registers of ROWS rows, and their counts. Those of inexact sums are in the low half of a lane, those of swamped registers in
+// the high half.
 template <int ROWS> struct DirectedRows {
     typedef C32::V V;
     typedef C32::VI VI;
     V sum[ROWS][NV];
     VI count[ROWS][NV];
 
-    // One term, whatever it is.
+    // Adds one term, whatever it is.
     INL_MEMBER void step(const float* a, const float* b) {
         const __m512i lost_one = _mm512_set1_epi32(1), swamped_one = _mm512_set1_epi32(1 << 16);
         V bv[NV];
@@ -90,7 +95,7 @@ template <int ROWS> struct DirectedRows {
         }
     }
 
-    // A block's terms. False: not every step is known to be inexact.
+    // Adds the terms of a block, with every step counted as inexact. False: a step may be exact.
     INL_MEMBER bool block(const float* a, const float* b, int nr, const float* of_row, const V* of_column) {
         const __m512i swamped_one = _mm512_set1_epi32(1 << 16);
         V least[ROWS][NV];
@@ -139,7 +144,7 @@ template <int ROWS> struct DirectedRows {
     }
 };
 
-// All terms of a run, of ROWS rows of a tile. False, and nothing is changed: a sum became infinite or NaN.
+// Adds all terms of a segment to ROWS rows of a tile. False: a sum became infinite or NaN, and nothing is changed.
 template <int ROWS>
 static __attribute__((noinline)) bool directed_rows(const Tile& t, int nr, int row, const BlockBounds& bounds, const EventTile& into) {
     typedef C32::V V;

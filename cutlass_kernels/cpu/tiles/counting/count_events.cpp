@@ -1,5 +1,7 @@
-// Additions of a product that are watched (product/event_args.h): each step rounded to odd in double lanes, then by the cast, and
-// compared with what went in. Compiled once per ISA. The driver (product/event_counter.h) sees to it that products are exact.
+// Counts events at the additions of a product (product/event_args.h). Each sum is rounded to odd in double lanes and then by the
+// cast, and the result is compared with the addends. in_few_instructions() chooses the faster kernels of this folder where
+// EventTile::method_of_count says so. Compiled once per instruction set. The driver (product/event_counter.h) makes sure that
+// products are exact.
 #include "tiles/counting/count_compensated.h"
 #include "tiles/counting/count_irregular.h"
 #include "tiles/counting/count_exact_products.h"
@@ -9,7 +11,7 @@
 namespace gemmsim {
 namespace NS {
 
-// Columns [at, at + NV vectors) of a tile, as a tile whose draws start there.
+// Returns columns [at, at + NV vectors) of a tile, as a tile whose draws start there.
 static Tile strip(const Tile& t, int at) {
     Tile s = t;
     s.col0 = t.col0 + (uint32_t)at;
@@ -49,7 +51,7 @@ template <class T, bool FUSED, bool RANDOM> static void count_row(const Tile& wh
     }
 }
 
-// Kahan's sum and its relatives; what is watched is the sum that enters S, and the last one, of S and C.
+// Kahan's sum and the other compensated sums. Counted are the addition that changes S, and the last one, of S and C.
 template <class T, bool FUSED> static void count_compensated(const Tile& t, int nr, int method, int row, int at, const CountedLanes& mul,
                                                              const CountedLanes& add, const EventTile& into) {
     typedef C64::V V;
@@ -86,7 +88,7 @@ template <class T, bool FUSED> static void count_compensated(const Tile& t, int 
 }
 
 #if ISA_MODES || ISA_AVX512
-// Where float lanes see all that a sum loses, short terms are to nearest or cut.
+// KNOWN: what the carrier loses shows in its sums, so that float or double lanes suffice (EventTile::known). Ties away have no such form.
 template <class C, class T, How HOW> static void count_fast_to(const Tile& t, int nr, const ExactCount& add, const EventTile& into) {
     into.known ? count_fast_tile<C, T, HOW, true>(t, nr, add, into) : count_fast_tile<C, T, HOW, false>(t, nr, add, into);
 }

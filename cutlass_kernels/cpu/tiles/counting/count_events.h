@@ -1,4 +1,4 @@
-// One addition in double lanes, and what happened in it.
+// One addition in double lanes, and the events that happen at it (gemmsim/events.h).
 #pragma once
 #include "product/event_args.h"
 #include "tiles/stochastic/random_bits.h"
@@ -12,7 +12,7 @@ INL void write(double* p, C64::V x) { store(p, x); }
 INL void write(float* p, C64::V x) { store(p, __builtin_convertvector(x, HalfFloats)); }
 INL C64::V magnitude(C64::V x) { return (C64::V)((C64::VU)x & ~C64::SIGN); }
 
-// How often each event happened in each lane.
+// How often each event happened, for each lane.
 struct Seen {
     C64::VI of[EVENTS];
     INL_MEMBER void add_to(const EventTile& into, int64_t element) const {
@@ -23,12 +23,12 @@ struct Seen {
     }
 };
 
-// A cast in double lanes that tells an overflow, and the additions it rounds.
+// A cast in double lanes that reports overflows, and the additions that it rounds.
 struct CountedLanes {
     typedef C64::V V;
     typedef C64::VI VI;
     typedef C64::VU VU;
-    Const<C64> k;  // without ends
+    Const<C64> k;  // the cast without ends of its range
     V lo, hi, over_neg, over_pos, least;
 
     INL CountedLanes make(const Cast& c, double least) {
@@ -39,7 +39,8 @@ struct CountedLanes {
                             splat<C64>(c.over_neg), splat<C64>(c.over_pos), splat<C64>(least)};
     }
 
-    // `x`, rounded to odd or exact, rounded; `finite`: of it; `beyond`: where the format ended before it.
+    // Rounds `x`, which is exact or was rounded to odd. `finite`: whether x is finite. `beyond`: where the value is past an end of the
+    // format.
     template <bool RANDOM> INL_MEMBER V rounded(V x, VU R, VI finite, VI* beyond) const {
         const V v = round_general<C64, RANDOM>(x, k, R);
         const VI above = (VI)(v > hi) & finite, below = (VI)(v < lo) & finite;
@@ -53,7 +54,7 @@ struct CountedLanes {
         return rounded<RANDOM>(x, R, is_finite(x), &beyond);
     }
 
-    // R(s + q). An inexact sum that was rounded to odd has an odd last bit, which no value of the cast has.
+    // R(s + q). An inexact sum that was rounded to odd has an odd last bit, which no value of the cast has. So v != x means inexact.
     template <bool RANDOM> INL_MEMBER V sum(V s, V q, VU R, Seen& seen) const {
         const V x = add_odd<C64>(s, q);
         const VI finite = is_finite(x);

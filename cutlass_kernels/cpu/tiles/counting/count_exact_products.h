@@ -1,15 +1,17 @@
-// Additions of products that float holds (of narrow formats: bf16, e4m3), to nearest, watched in float lanes.
+// Counts events at additions of products that float represents, to nearest, in float lanes (EventTile::method_of_count is 4). Such
+// products come from narrow formats, such as bf16 and e4m3.
 //
-// Let x be the carrier's nearest sum of s and q. It is exact if and only if x - s is q and x - q is s in the carrier: of an inexact one
-// the difference with the larger addend is exact, and not the smaller addend. Where x is exact, its rounding r tells all; where it is
-// not, no number of the format is the exact sum, and r is right unless x is a tie: such steps are taken again, as those at the ends.
+// Let x be the carrier's nearest sum of s and q. It is exact if and only if x - s is q and x - q is s in the carrier. For an inexact
+// sum, the difference with the larger addend is exact, and it is not the smaller addend. Where x is exact, its rounding r decides
+// everything. Where x is inexact, no number of the format is the exact sum, and r is right unless x is a tie. Steps with a tie, and
+// steps at the ends of the format, are computed again in full.
 #pragma once
 #include "tiles/counting/count_range.h"
 
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// All terms of ROWS rows and NV vectors of columns from `at` on.
+// Adds all terms to ROWS rows and NV vectors of columns from `at` on.
 template <int ROWS> static __attribute__((noinline)) void count_exact_products_rows(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
                                                                     const ExactCount& add, const EventTile& into) {
     typedef C32::V V;
@@ -43,7 +45,7 @@ template <int ROWS> static __attribute__((noinline)) void count_exact_products_r
                 const Mask held = equals_where(equals(x - s, q), x - q, s);
                 equal[j] = equals_where(held, x, r[j]);
                 same[j] = equals_where(differs(q, (V){}), r[j], s);
-                // +0 is a sum of opposites, or of zeros
+                // A sum of +0 is not rare: it is that of opposite numbers, or of zeros.
                 rare = either(rare, either(but(k.ties(x), held), both(some_bit(x), exceeds(range.place(x), range.limit))));
             }
             if (__builtin_expect(any(rare), 0)) {
@@ -73,7 +75,7 @@ template <int ROWS> static __attribute__((noinline)) void count_exact_products_r
     }
 }
 
-// A tile's terms. Products of factors that are far from the carrier's ends are exact; of others double lanes look at the sums.
+// Adds a tile's terms. Products are exact if their factors are far from the carrier's ends. With other factors, double lanes count.
 static void count_exact_products_tile(const Tile& t, int nr, const ExactCount& add, const EventTile& into) {
     if (!in_range((const float*)t.a, t.k * MR) || !in_range((const float*)t.b, t.k * nr))
         return count_fast_tile<C64, float, TO_NEAREST, true>(t, nr, add, into);

@@ -1,9 +1,10 @@
-// Additions that are watched, where nothing rare happens: few instructions a step, and every vector that something rare may
-// happen in (an end of the format, a tie, a sum that the carrier may not hold) takes the step of event_args.h instead.
+// Counts events at additions in few instructions a step, where nothing rare happens. Rare are an end of the format, a tie, and a sum
+// that the carrier may not represent. A vector in which one of these may occur takes the full step instead, in double lanes
+// (CountedLanes::sum in count_events.h).
 //
-// The carrier's sum x, nearest or cut toward zero, is rounded to r. Where x is not r, neither is the exact sum: r is a
-// number of the carrier, so that the exact sum would have given it. Where x is r, the carrier may have lost something, and
-// the step is taken again; but a product of zero changes nothing.
+// The carrier's sum x, in the rounding mode of direction_of(), is rounded to r. Where x is not r, the exact sum is not r either:
+// r is a number of the carrier, so an exact sum of r would give x = r. Where x is r, the carrier may have lost something, and
+// the step is computed again in full. But a product of zero changes nothing.
 #pragma once
 #include <new>
 #include "float_state.h"
@@ -13,14 +14,16 @@
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// RNE; RTZ; RNA, a half added and cut; SR, a draw added and cut; RU and RD, cut after all that is cut is added where that is the way
+// TO_NEAREST is RNE. TOWARD_ZERO is RTZ. HALF_AWAY is RNA: half a place is added, and the sum is truncated. BY_DRAW is SR: a draw is
+// added, and the sum is truncated. UPWARD and DOWNWARD are RU and RD: where the sum moves away from zero, all bits that the
+// truncation clears are added first.
 enum How { TO_NEAREST, TOWARD_ZERO, HALF_AWAY, BY_DRAW, UPWARD, DOWNWARD };
 
 inline void round_toward(RoundingState::Direction mode) {
     alignas(RoundingState) char state[sizeof(RoundingState)];
-    new (state) RoundingState(mode);  // which leaves the mode where it is
+    new (state) RoundingState(mode);  // no destructor runs, so that the mode stays
 }
-// The carrier's mode in which x tells what the exact sum would have.
+// The carrier's rounding mode in which x decides what the exact sum would.
 constexpr RoundingState::Direction direction_of(How how) {
     return how == TO_NEAREST ? RoundingState::NEAREST
            : how == UPWARD   ? RoundingState::UP
@@ -43,7 +46,7 @@ template <class C> struct FastCount {
     typedef typename C::VU VU;
     V factor;
     VU mask, half, tie, keep_sign;
-    VI least, most;  // magnitudes as bits: what is between is neither tiny nor near the end
+    VI least, most;  // magnitudes as bits: between them is what is neither tiny nor near the end
     int dropped, draw_shift, rbits;
 
     INL FastCount make(const Cast& c, double least, double most) {
@@ -62,7 +65,7 @@ template <class C> struct FastCount {
         k.half = splat_u<C>(c.mode == RNA ? (U)1 << (k.dropped - 1) : 0);
         k.tie = splat_u<C>(C::SIGN);
         k.keep_sign = splat_u<C>(c.flags & NEG_ZERO ? C::SIGN : 0);
-        k.least = bits(least) + 1;  // a sum below it may have become it
+        k.least = bits(least) + 1;  // a sum below it may have been rounded to it
         k.most = bits(most < Const<C>::power(C::EMAX - k.dropped - 2) ? most : Const<C>::power(C::EMAX - k.dropped - 2));
         k.rbits = c.rbits;
         k.draw_shift = k.dropped - c.rbits;
@@ -80,29 +83,30 @@ template <class C> struct FastCount {
         if constexpr (HOW == DOWNWARD) return (V)(((VU)x + (~mask & negative)) & mask);
         return (V)(((VU)x + (R << draw_shift)) & mask);
     }
-    INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }  // of a zero: -0 is the sum of two
+    // Gives r the sign of x, which matters for zeros: the sum of two -0 is -0.
+    INL_MEMBER V with_sign_of(V r, V x) const { return (V)((VU)r | ((VU)x & keep_sign)); }
     INL_MEMBER VI large(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) > most); }
     INL_MEMBER VI small(V x) const { return (VI)((VI)((VU)x & ~C::SIGN) < least); }
     INL_MEMBER Mask ties(C32::V x) const { return same_bits((C32::V)((C32::VU)x << (32 - dropped)), (C32::V)tie); }
     INL_MEMBER VI is_tie(V x) const { return (VI)((VU)((VU)x << (8 * (int)sizeof(typename C::T) - dropped)) == tie); }
 };
 
-// Magnitudes from one number's bits to another's.
+// A range of magnitudes, from one number's bits to another's.
 struct Range {
     C32::VI bias, limit;
     INL Range make(int32_t low, int32_t high) {
-        if (high < low) return Range{(C32::VI){}, splat_i<C32>(-1)};  // which has none
+        if (high < low) return Range{(C32::VI){}, splat_i<C32>(-1)};  // the range is empty
         return Range{splat_i<C32>((int32_t)(0x80000000u - (uint32_t)low)), splat_i<C32>((int32_t)(0x80000000u + (uint32_t)(high - low)))};
     }
-    // More than `limit` where x is outside.
+    // Returns more than `limit` where x is outside of the range.
     INL_MEMBER C32::VI place(C32::V x) const { return (C32::VI)(((C32::VU)x & ~C32::SIGN) + (C32::VU)bias); }
 };
 
-// Whether one of several float sums may be anything rare, or may have had a product of zero: it is outside of the range, a number of
-// the format or, to nearest, a tie.
+// Checks whether any of several float sums may be rare, or may have a product of zero. Such a sum is outside of the range, a number
+// of the format or, to nearest, a tie.
 template <How HOW> struct UsualSums {
     const Range range;
-    const C32::VU low;  // the bits that go, to nearest but the first of them
+    const C32::VU low;  // the bits that rounding discards; to nearest, all but the first of them
     C32::VU least = {};
     C32::VI most = {};
 
@@ -118,7 +122,7 @@ template <How HOW> struct UsualSums {
     INL_MEMBER bool all() const { return !any(rare()); }
 };
 
-// The cast of steps that are taken as event_args.h has them, made when the first one is.
+// The cast of full steps, made when the first one is needed.
 struct ExactCount {
     const Cast& cast;
     double least;
@@ -131,13 +135,13 @@ struct ExactCount {
     }
 };
 
-// Steps of a row's vectors that are taken as event_args.h has them. Counts of the two frequent events are in lanes of the carrier.
+// A row's vectors for full steps. Counts of the two frequent events are in lanes of the carrier.
 template <class C> struct Lanes {
     typename C::V s[NV];
     typename C::VI swamped[NV], exact[NV];
 };
 
-// s = R(s + q), in double lanes; counts of what is rare go to `into`.
+// s = R(s + q) in double lanes, as a full step. Counts of rare events go to `into`.
 template <class C, bool RANDOM>
 static __attribute__((noinline)) void recount_sum(Lanes<C>& lanes, const double* q, const typename C::U* R, const ExactCount& add,
                                                 const EventTile& into, int64_t element) {
@@ -175,7 +179,7 @@ template <class C, class T> INL void load_lanes(Lanes<C>& lanes, const T* c) {
     }
 }
 
-// The register, and `made` additions' counts.
+// Stores the register, and the counts of `made` additions.
 template <class C, class T> INL void store_lanes(const Lanes<C>& lanes, T* c, const EventTile& into, int64_t element, int64_t made) {
     for (int j = 0; j < NV; ++j) {
         write_as(c + j * C::L, lanes.s[j]);
@@ -200,7 +204,8 @@ static __attribute__((noinline)) void recount(Lanes<C>& lanes, T a, const T* b, 
     if (mode != RoundingState::NEAREST) round_toward(mode);
 }
 
-// One term of ROWS rows, if nothing in it may be rare: inexact sums, of which those that the register keeps are counted.
+// Adds one term to ROWS rows, if nothing in it may be rare. All sums are then inexact, and `swamped` counts those that the register
+// ignores. False: something may be rare, and nothing is changed.
 template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b, const FastCount<C32>& k, C32::V (&sum)[ROWS][NV],
                                                  C32::VI (&swamped)[ROWS][NV]) {
     typedef C32::V V;
@@ -227,8 +232,8 @@ template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b,
     return true;
 }
 
-// All terms of ROWS rows and NV vectors of columns from `at` on, in the mode that HOW needs. KNOWN: the planner knows that a
-// sum which the carrier does not hold leaves the larger addend (lemma A), so that x = r tells what happened.
+// Adds all terms to ROWS rows and NV vectors of columns from `at` on, in the rounding mode that HOW needs. KNOWN: the planner knows
+// that a sum which the carrier does not represent leaves the larger addend (lemma A of bounds.h). Then x = r decides what happened.
 template <class C, class T, How HOW, bool KNOWN, int ROWS>
 static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int row, int at, const FastCount<C>& k, const ExactCount& add,
                                                  const EventTile& into) {
@@ -245,8 +250,10 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
     V sum[ROWS][NV];
     VI swamped[ROWS][NV], exact[ROWS][NV];
     constexpr bool IN_FLOATS = sizeof(typename C::T) == 4 && !KNOWN && HOW != BY_DRAW;
-    int trust = IN_FLOATS ? 32 : -1;  // that a step is usual, as long as most are
-    bool negative_zeros[ROWS] = {};  // in a row's sums, which the step of event_args.h leaves; the short one to nearest loses their sign
+    // Usual steps raise this and other steps lower it. Below zero, no step is assumed to be usual.
+    int trust = IN_FLOATS ? 32 : -1;
+    // Whether a row's sums have a -0, which a full step can leave. The short step to nearest loses its sign.
+    bool negative_zeros[ROWS] = {};
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 2
@@ -287,7 +294,7 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
                 const VI nothing = a_zero | b_zero[j];
                 const VI tiny = k.small(x);
                 VI odd = tiny;
-                if (HOW == UPWARD || HOW == DOWNWARD) rare |= tiny;  // zeros have signs of their own
+                if (HOW == UPWARD || HOW == DOWNWARD) rare |= tiny;  // a zero may have another sign
                 equal[j] = (VI)(x == r[j]);
                 same[j] = (VI)(r[j] == s) & ~nothing;
                 if (KNOWN) {
@@ -353,7 +360,7 @@ static void count_fast_tile(const Tile& t, int nr, const ExactCount& add, const 
     if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
 }
 
-// s = R(s + x) of one row's vectors of float numbers of casts that lemma A takes.
+// s = R(s + x) for one row's vectors of float numbers, with casts for which lemma A holds.
 static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into, int64_t element) {
     typedef C32::V V;
     typedef C32::VI VI;

@@ -1,14 +1,15 @@
-// Additions whose sums are multiples of the register's smallest number and inside of its format, watched in float lanes: of narrow
-// operands, as e4m3. Nothing underflows and nothing overflows; the carrier's nearest sum rounds as the exact one (lemma A of kernel_choice.h), and
-// where the carrier loses something the register becomes the larger addend. The planner proves all of it (product/event_counter.h).
+// Counts events at additions whose sums are multiples of the register's smallest number and inside its format, in float lanes. They
+// come from narrow operands, such as e4m3. Nothing underflows and nothing overflows. The carrier's nearest sum rounds as the exact
+// one does (lemma A of bounds.h). Where the carrier loses something, the register becomes the larger addend. The planner proves all
+// of this (EventCounter::prove in product/event_counter.h); EventTile::method_of_count is then 5.
 #pragma once
 #include "tiles/counting/count_fast.h"
 
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// All terms of ROWS rows and NV vectors of columns from `at` on. Counts of exact sums are in the low half of a lane, of swamped ones in the
-// high half. LOST: a register may be so small beside a product that the carrier's sum is the product.
+// Adds all terms to ROWS rows and NV vectors of columns from `at` on. Counts of exact sums are in the low half of a lane, those of
+// swamped registers in the high half. LOST: a register may be so small that the carrier's sum with a product is the product.
 template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
                                                                                const EventTile& into) {
     typedef C32::V V;
@@ -59,7 +60,7 @@ template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(c
 }
 
 template <bool LOST> static void grid_tile_of(const Tile& whole, int nr, const EventTile& into) {
-    constexpr int64_t FITS = 1 << 14;  // counts in half a lane
+    constexpr int64_t FITS = 1 << 14;  // number of terms whose counts fit half a lane
     constexpr int ROWS = C32::L == 16 ? 4 : 2;
     const FastCount<C32> k = FastCount<C32>::make(*whole.add, into.least, 1);
     for (int64_t n = 0; n < whole.k; n += FITS) {

@@ -1,10 +1,11 @@
-// Additions to a register that is float itself, rounded to nearest: the processor's own sum is the register's, and only whether it
-// lost something has to be found out.
+// Counts events at additions to a register that is float itself, rounded to nearest (EventTile::method_of_count is 3). The processor's
+// own sum is the register's sum. Only whether it lost something has to be found out.
 //
-// Let L be the lowest bit set in a product. Where L is below the last bit of s and of x = R(s + q), the exact sum has it and x does
-// not: the step is inexact. A bound of L for a row and all columns of a tile says so for most steps; and of their products a lower
-// bound, with an upper one of the sums, that none is swamped. Nothing else has to be counted there. In the others the error of the sum is computed (Knuth's two sums and the error of the product), which is exact in this range
-// of operands.
+// Let L be the lowest bit set in a product. Where L is below the last bit of s and of x = R(s + q), the exact sum has this bit and x
+// does not: the step is inexact. A bound of L for a row and all columns of a tile shows this for most steps. A lower bound of the
+// products, together with an upper bound of the sums, shows that no register is swamped. Nothing else has to be counted in these
+// steps. In the other steps, the error of the sum is computed (by Knuth's TwoSum and the error of the product). It is exact in
+// this range of operands (count_range.h).
 #pragma once
 #include "tiles/counting/count_directed.h"
 #include "tiles/counting/count_fast.h"
@@ -20,11 +21,13 @@ template <int ROWS> static bool native_rows_of(const Tile& t, int nr, int row, i
     return directed_rows<ROWS>(t, nr, row, bounds, into);
 }
 #else
-// Terms whose bounds are made at a time, and which are looked at together; rows whose sums there are registers for.
+// RUN: number of terms whose bounds are computed at a time. PAIR: number of terms that are checked together. NATIVE_ROWS: number of
+// rows whose sums have registers.
 constexpr int64_t RUN = 512, PAIR = 2;
 constexpr int NATIVE_ROWS = 2;
 
-// Between half of the lowest bit set in x and that bit; of 0 infinite. Less of the bits may be set than one: a lower bound, then.
+// Returns a number between half of the lowest bit set in x and that bit, or infinity for 0. Where no bit of the fraction is set, the
+// bit that is cleared belongs to the exponent, and the result is such a lower bound.
 INL float lowest_bit(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -34,7 +37,7 @@ INL float lowest_bit(float x) {
     return x == 0 ? __builtin_inff() : __builtin_fabsf(x - rest);
 }
 
-// One term of a row's vector, in full: x = R(s + a * b). `unsure`: where neither is certain.
+// One full step of a row's vector: x = R(s + a * b). `unsure`: where neither exact nor inexact is certain.
 INL void native_step(C32::V a, C32::V b, C32::V x, C32::V s, C32::VI& swamped, C32::VI& exact, Mask& unsure) {
     typedef C32::V V;
     const V q = a * b, lost = vfms(a, b, q);
@@ -46,7 +49,7 @@ INL void native_step(C32::V a, C32::V b, C32::V x, C32::V s, C32::VI& swamped, C
     unsure = either(unsure, but(equal, equals(moved, (V){})));
 }
 
-// The same of a product that float holds.
+// The same for a product that float represents.
 INL void exact_product_step(C32::V a, C32::V b, C32::V& s, C32::VI& swamped, C32::VI& exact) {
     typedef C32::V V;
     const V q = a * b, x = s + q, z = x - s, error = (s - (x - z)) + (q - z);
@@ -74,14 +77,14 @@ INL Largest largest_lanes(C32::VU a, C32::VU b) {
 INL bool all_set(C32::VI x) { return _mm256_movemask_ps((__m256)x) == 0xFF; }
 #endif
 
-// Sums and counts of ROWS rows as a step in full leaves them.
+// Sums and counts of ROWS rows, as full steps leave them.
 template <int ROWS> struct NativeSums {
     C32::V sum[ROWS][NV];
     C32::VI swamped[ROWS][NV], exact[ROWS][NV];
     Mask unsure;
 };
 
-// That step, out of the loop of usual ones, whose sums and counts stay in registers. `a`: of the rows; `b`: of the columns.
+// A full step, outside of the loop of usual steps, whose sums and counts stay in registers. `a`: of the rows; `b`: of the columns.
 template <int ROWS> static __attribute__((noinline)) void native_step_of(const float* a, const float* b, NativeSums<ROWS>& held) {
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) {
@@ -91,18 +94,18 @@ template <int ROWS> static __attribute__((noinline)) void native_step_of(const f
         }
 }
 
-// Bounds of panels have a place for every PAIR of terms and two rows of a tile; the bit of a run's first is NaN where a factor of it
-// is outside of the range.
+// Bounds of panels have one place for every PAIR of terms and two rows of a tile. The first bit of a segment is NaN where a factor of
+// the segment is outside of the range.
 constexpr int64_t PLACES = MR / 2;
 INL int64_t place_of(int64_t n) { return n / PAIR * PLACES; }
 
-// Of a run of terms of a tile, in twice the bits: what sums must not be below for steps to be known as inexact; and what those before
-// a pair must not be above for none to be swamped.
+// Bounds for a segment of terms of a tile, as bits times two. Where sums are at least `least`, steps are known to be inexact. Where the
+// sums before a pair are at most `most`, no register is swamped.
 struct TileBounds {
     static constexpr int64_t SIZE = RUN / PAIR * PLACES;
     uint32_t least[SIZE + C32::L], most[SIZE + C32::L];
 
-    // Terms [n, n + k) of the panels. False where a factor is outside of the range.
+    // Takes terms [n, n + k) of the panels. False: a factor is outside of the range.
     bool make(const PanelBounds& a, const PanelBounds& b, int64_t n, int64_t k, bool narrow) {
         typedef C32::V V;
         typedef C32::VU VU;
@@ -118,8 +121,8 @@ struct TileBounds {
     }
 };
 
-// All terms of ROWS rows and NV vectors of columns from `at` on, FULL: all of them the tile's. False, and nothing is changed: a sum
-// became infinite or NaN, or a step is not certain. `bounds` are not looked at where products are exact.
+// Adds all terms to ROWS rows and NV vectors of columns from `at` on. FULL: the tile has all these columns. False: a sum became
+// infinite or NaN, or a step is not certain, and nothing is changed. Where products are exact (BOUNDS is false), `bounds` are unused.
 template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) bool native_rows(const Tile& t, int nr, int row, int at,
                                                                                               const TileBounds& bounds,
                                                                                               const EventTile& into) {
@@ -131,11 +134,11 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
     NativeSums<ROWS> held;
     V sum[ROWS][NV];
     VI swamped[ROWS][NV], exact[ROWS][NV];
-    C32::VU padding[NV];  // columns that the tile does not have are large
+    C32::VU padding[NV];  // columns that the tile lacks count as large
     if (!FULL)
         for (int j = 0; j < NV; ++j)
             for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : ~0u;
-    // Magnitudes are bits without that of the sign, shifted out: no register for a mask.
+    // Magnitudes are bits with the sign shifted out, which needs no register for a mask.
     const auto smallest = [&](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {
         C32::VU least = {};
 #pragma GCC unroll 2
@@ -147,7 +150,7 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
             }
         return least;
     };
-    const auto largest = [](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {  // what is padding is zero
+    const auto largest = [](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {  // padding is zero
         C32::VU most = {};
 #pragma GCC unroll 2
         for (int i = 0; i < ROWS; ++i)
@@ -218,11 +221,11 @@ INL float float_of(uint32_t bits) {
     return x;
 }
 
-// Of PAIR terms, but for the largest magnitude of whole panels.
+// Bounds of PAIR terms. of_panel() leaves `most` at 0: its caller finds the largest magnitude of a segment.
 struct PairBounds {
     float bit, least, most;
 };
-// Lowest bits as bits less one, of which that of zero is the largest.
+// Lowest bits are compared as bits minus one, so that the lowest bit of zero is the largest.
 INL PairBounds of_panel(const float* b, int64_t terms, VectorRange& range) {
     C32::VU bits = {};
     VectorRange here;
@@ -243,7 +246,8 @@ INL PairBounds of_panel(const float* b, int64_t terms, VectorRange& range) {
     const uint32_t bit = x.a / 2 + 1;
     return {bit > C32::EXP ? __builtin_inff() : float_of(bit), float_of((~x.b + 1) / 2), 0};
 }
-static PairBounds of_columns(const float* b, int64_t terms, int nr, int cols) {  // columns that the tile does not have are zero
+// Columns that the tile lacks are zero and do not count.
+static PairBounds of_columns(const float* b, int64_t terms, int nr, int cols) {
     PairBounds x = {0, __builtin_inff(), 0};
     for (int64_t k = 0; k < terms; ++k)
         for (int j = 0; j < cols; ++j) {
@@ -265,10 +269,12 @@ INL void fill_places(float* to, float x) {
     store(to, x - Places{});
 }
 
-// Of a panel of B, times what compares them and those of A with sums; the same for all rows.
-// The lowest bits of two factors, each at least a half of what is said, are lost in sums of |x| 2^-24 > ulp(x). A product of the last
-// place of a sum or more moves it: of |x| 2^-23, for which 2^-22 leaves room for the roundings here; and in a pair sums grow by two
-// products.
+// Bounds of a panel of B, times what compares the bounds of A and B with sums; they serve all rows.
+//
+// A stored bit is at least half of a factor's lowest bit. So a product's lowest bit is at most 4 times the product of two stored bits.
+// It is lost in sums x with at least this |x| 2^-24, because ulp(x) is more than |x| 2^-24; hence 2^26.
+// A product of at least the last place of a sum changes the sum. This place is at most |x| 2^-23; 2^-22 leaves room for the roundings
+// here. In a pair of terms, sums grow by two products, hence the factor 2 of `most`.
 static void bounds_of_b(const Tile& t, int nr, bool narrow, PanelBounds& to) {
     resize(to, t.b, t.k);
     for (int64_t first = 0; first < t.k; first += RUN) {
@@ -293,7 +299,7 @@ static void bounds_of_b(const Tile& t, int nr, bool narrow, PanelBounds& to) {
     }
 }
 
-// Of a panel of A.
+// Bounds of a panel of A.
 struct RowBounds {
     typedef C32::V V;
     typedef C32::VU VU;
@@ -304,7 +310,7 @@ struct RowBounds {
         const VU u = (VU)x;
         return (VU)magnitude(x - (V)(u & (u - 1)));
     }
-    // Those of every other row.
+    // other_rows() exchanges adjacent rows; store_pairs() stores the values of every other row.
 #if ISA_NEON
     INL VU other_rows(VU x) { return (VU)vrev64q_u32((uint32x4_t)x); }
     INL void store_pairs(float* to, const VU* x) { vst1q_u32((uint32_t*)to, vuzp1q_u32((uint32x4_t)x[0], (uint32x4_t)x[1])); }
@@ -319,7 +325,7 @@ struct RowBounds {
     static void make(const Tile& t, bool narrow, PanelBounds& to) {
         resize(to, t.a, t.k);
         const float* const a = (const float*)t.a;
-        alignas(WIDTH) uint32_t padding[MR];  // rows that the tile does not have ask for nothing
+        alignas(WIDTH) uint32_t padding[MR];  // rows that the tile lacks require nothing
         for (int i = 0; i < MR; ++i) padding[i] = i < t.rows ? 0 : ~0u;
         for (int64_t first = 0; first < t.k; first += RUN) {
             const int64_t last = first + RUN < t.k ? first + RUN : t.k;
@@ -338,7 +344,7 @@ struct RowBounds {
             const VU absent = load<VU>(padding + i * C32::L);
             const V small = vmin(magnitude(x), magnitude(y)), large = vmax(magnitude(x), magnitude(y));
             range.check_both(small, large);
-            const VU none = (VU)(small == V{}) & C32::EXP;  // a zero's product is exact: infinite
+            const VU none = (VU)(small == V{}) & C32::EXP;  // a zero's product is exact: its bit is infinite
             bit[i] = umax(umax(bits_of(x), bits_of(y)), none) & ~absent;
             least[i] = (VU)small | (absent & C32::EXP);
             most[i] = (VU)large & ~absent;
@@ -368,7 +374,7 @@ template <int ROWS> static void count_native_or_fast_rows(const Tile& t, int nr,
             count_fast_rows<C64, float, TO_NEAREST, false, 1>(t, nr, row + i, at + j, k, add, into);
 }
 
-// A tile's terms to the float register. `narrow`: float holds the products.
+// Adds a tile's terms to the float register. `narrow`: float represents the products.
 static void native_tile(const Tile& whole, int nr, bool narrow, const ExactCount& add, const EventTile& into) {
     const FastCount<C64> k = FastCount<C64>::make(*whole.add, into.least, whole.add->hi);
     TileBounds bounds;

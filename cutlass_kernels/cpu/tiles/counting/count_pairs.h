@@ -1,5 +1,6 @@
-// Runs of few terms whose sums meet in pairs, watched (count_fast.h): a row's whole tree in one pass. Counts stay in registers until
-// the last sum. Where no addend is zero, as most are, zeros are not looked for.
+// Counts events at sums of short segments that are combined in pairs (count_fast.h): a row's whole tree in one pass. has_pairs() in
+// product/event_counter.h chooses it. Counts stay in registers until the last sum. As long as no addend is zero, which is usual,
+// there are no tests for zeros.
 #pragma once
 #include "tiles/counting/count_fast.h"
 #include "tiles/round_product.h"
@@ -7,10 +8,10 @@
 #if ISA_MODES || ISA_AVX512
 namespace gemmsim::NS {
 
-// A product's error is a float number down to here.
+// Products down to this one have an error that is a float.
 constexpr double LEAST_PRODUCT = 0x1p-100;
 
-// One cast of the tree.
+// One cast of the tree: that of the products' additions, or that of the combinations.
 struct PairCast {
     const FastCount<C32> k;
     const Range range;
@@ -22,7 +23,7 @@ struct PairCast {
           range(Range::make(k.least[0] - 1, k.most[0])), exact_count(add), into(tile) {}
 };
 
-// R(+0 + a * b), rounded once (round_product.h); `x`: the carrier's product.
+// R(+0 + a * b), rounded once (round_product.h). `x` becomes the carrier's product.
 INL C32::V rounded_product(C32::V a, C32::V b, C32::V* x, const PairCast& c) {
     *x = vfma(a, b, (C32::V){});
     const C32::V g = *x * c.k.factor;
@@ -30,26 +31,26 @@ INL C32::V rounded_product(C32::V a, C32::V b, C32::V* x, const PairCast& c) {
 }
 INL Mask is_product(C32::V a, C32::V b, C32::V r) { return equals(vfms(a, b, r), (C32::V){}); }
 
-// lanes.s = R(lanes.s + a * b), as event_args.h has it.
+// lanes.s = R(lanes.s + a * b), as a full step.
 static __attribute__((noinline)) void recount_step(Lanes<C32>& lanes, float a, const float* b, const PairCast& c, int64_t element) {
     double q[NV * C32::L];
     for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)a * (double)b[l];
     recount_sum<C32, false>(lanes, q, nullptr, c.exact_count, c.into, element);
 }
 
-// lanes.s = R(lanes.s + x)
+// lanes.s = R(lanes.s + x), as a full step.
 static __attribute__((noinline)) void recount_pair(Lanes<C32>& lanes, const C32::V* x, const PairCast& c, int64_t element) {
     double q[NV * C32::L];
     for (int l = 0; l < NV * C32::L; ++l) q[l] = (double)x[l / C32::L][l % C32::L];
     recount_sum<C32, false>(lanes, q, nullptr, c.exact_count, c.into, element);
 }
 
-// One row. What says whether there may be zeros is not part of the values, which are copied as vectors.
+// The tree of one row. Flags for possible zeros are not part of the values, which are copied as vectors.
 struct CountedPairs {
     typedef C32::V V;
     typedef C32::VI VI;
     typedef V Value[NV];
-    enum { DEEP = 64 };  // sums that wait for another
+    enum { DEEP = 64 };  // most sums that wait for another
 
     const float *a, *b;
     const int nr;
@@ -63,7 +64,7 @@ struct CountedPairs {
         for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
         return lanes;
     }
-    // Whether there are zeros.
+    // Returns whether there are zeros.
     INL_MEMBER bool take(const Lanes<C32>& lanes, Value& s) {
         Mask zeros = {};
 #pragma GCC unroll 2
@@ -74,7 +75,7 @@ struct CountedPairs {
         return any(zeros);
     }
 
-    // s = R(+0 + the product k). Whether there are zeros: a factor that is zero is nothing rare.
+    // s = R(+0 + the product k). Returns whether there are zeros: a factor of zero is not rare.
     INL_MEMBER bool product(int64_t k, Value& s) {
         const V av = splat<C32>(a[k * MR]), zero = {};
         V x[NV], y[NV];
@@ -108,7 +109,7 @@ struct CountedPairs {
         return zeros;
     }
 
-    // s = R(s + the product k). Whether there are zeros.
+    // s = R(s + the product k). Returns whether there are zeros.
     INL_MEMBER bool step(int64_t k, Value& s) {
         const V av = splat<C32>(a[k * MR]);
         Value y, x, r;
@@ -129,7 +130,7 @@ struct CountedPairs {
         return false;
     }
 
-    // The same where something may be rare, or only a product zero. `r`: x rounded.
+    // The same where something may be rare, or where only a product is zero. `r` is x rounded.
     bool unusual_step(int64_t k, const Value& y, const Value& x, const Value& r, Value& s) {
         const V av = splat<C32>(a[k * MR]), zero = {};
         Mask same[NV], equal[NV], rare = {}, zeros = {};
@@ -157,7 +158,7 @@ struct CountedPairs {
         return any(zeros);
     }
 
-    // right = R(left + right). `zeros`: whether there are any in these. Whether there are any now.
+    // right = R(left + right). `zeros`: whether these have any. Returns whether the result has any.
     INL_MEMBER bool pair(const Value& left, Value& right, bool zeros) {
         const V zero = {};
         Value sum, r;
@@ -202,7 +203,7 @@ struct CountedPairs {
         return some;
     }
 
-    // s = the run of terms [k, end). Whether there are zeros.
+    // s = the sum of the segment of terms [k, end). Returns whether there are zeros.
     template <bool SINGLE> INL_MEMBER bool base_case(int64_t k, int64_t end, Value& s) {
         bool zeros = product(k, s);
         if (!SINGLE)
@@ -210,7 +211,7 @@ struct CountedPairs {
         return zeros;
     }
 
-    // summation_orders.h's tree of n terms in runs of `size`: sums that wait are the set bits of the number of runs so far.
+    // The tree of summation_orders.h for n terms in segments of `size`. One sum waits for each set bit of the number of segments so far.
     template <bool SINGLE> INL_MEMBER void run(int64_t n, int64_t size, Value& s) {
         Value waits[DEEP];
         bool with_zeros[DEEP], zeros = false;
@@ -245,7 +246,7 @@ struct CountedPairs {
 
 template <bool SINGLE> static __attribute__((noinline)) void count_pairs_of_row(const Tile& t, int nr, int row, int64_t size,
                                                                                 const PairCast& of_product, const PairCast& of_sum) {
-    const PairCast product = of_product, sum = of_sum;  // which calls do not change
+    const PairCast product = of_product, sum = of_sum;  // copies, which calls do not change
     const int64_t element = row * (int64_t)nr;
     CountedPairs tree = {(const float*)t.a + row, (const float*)t.b, nr, product, sum, element, {}, {}};
     CountedPairs::Value s;
@@ -253,7 +254,7 @@ template <bool SINGLE> static __attribute__((noinline)) void count_pairs_of_row(
     store_lanes<C32>(tree.lanes_of(s), (float*)t.c + element, sum.into, element, t.k + (t.k - 1) / size);
 }
 
-// A tile's terms in runs of `size`, and the pairs of their sums, which `cast` rounds.
+// Adds a tile's terms in segments of `size`, and combines their sums in pairs, which `cast` rounds.
 static void count_pairs(const Tile& t, int nr, int64_t size, const Cast& cast, const EventTile& products, const EventTile& sums) {
     const ExactCount add = {*t.add, products.least}, combination = {cast, sums.least};
     const PairCast of_product(add, products, products.least > LEAST_PRODUCT ? products.least : LEAST_PRODUCT),
