@@ -1,5 +1,5 @@
-// Two's complement registers in floating-point lanes: whole numbers below 2^24 (float) or 2^53 (double) are exact there,
-// and a fused multiply-add is one instruction. The planner (kernel_choice.h) proves that the sums stay below.
+// Two's complement registers in floating-point lanes. Whole numbers below 2^24 (float) or 2^53 (double) are exact there, and a fused
+// multiply-add is one instruction. The planner (choose_integers in kernel_choice_totals.h) proves that the sums stay below.
 #pragma once
 #include "tiles/gemm_kernel.h"
 
@@ -21,7 +21,8 @@ template <int HOW> INL C64::V whole(C64::V y) {
     return (C64::V)(HOW == 0 ? vrndnq_f64(x) : HOW == 1 ? vrndmq_f64(x) : HOW == 2 ? vrndpq_f64(x) : vrndq_f64(x));
 }
 #else
-template <int HOW, class V> INL V whole(V x) {  // 0 nearest even, 1 down, 2 up, 3 toward zero, as the instructions say it
+// HOW is 0 for nearest even, 1 for down, 2 for up, 3 for toward zero, as in the instructions.
+template <int HOW, class V> INL V whole(V x) {
     for (size_t i = 0; i < sizeof(V) / sizeof(x[0]); ++i)
         x[i] = HOW == 0 ? __builtin_rint(x[i]) : HOW == 1 ? __builtin_floor(x[i]) : HOW == 2 ? __builtin_ceil(x[i]) : __builtin_trunc(x[i]);
     return x;
@@ -32,12 +33,13 @@ INL void load_lanes(const float* p, C32::V* v) { *v = load<C32::V>(p); }
 INL void load_lanes(const double* p, C64::V* v) { *v = load<C64::V>(p); }
 INL void load_lanes(const float* p, C64::V* v) { *v = widened(load<HalfFloats>(p)); }
 
-// P: type of the panels; C: lanes; sums go on in tiles of the lanes' type. ROUND: each product times `scale` to a whole number, HOW as above.
+// P: type of the panels. C: the lanes; sums are stored in tiles of their type. ROUND: each product times `scale` is rounded to a whole
+// number, with HOW as above. CLAMP: sums are clamped to [low, high] at every step.
 template <class P, class C, bool ROUND, int HOW, bool CLAMP, int ROWS>
 INL void integer_rows(const P* a, const P* b, typename C::T* c, int64_t K, int nr, typename C::T scale, typename C::T low,
                       typename C::T high) {
     typedef typename C::V V;
-    enum { VECTORS = 2 };  // of a row at a time
+    enum { VECTORS = 2 };  // vectors of a row at a time
     const V lo = splat<C>(low), hi = splat<C>(high), up = splat<C>(scale);
     for (int first = 0; first < nr; first += VECTORS * C::L) {
         V s[ROWS][VECTORS];

@@ -1,5 +1,6 @@
-// Tiles of registers in the value sets of gemmsim/grid.h, in double lanes: every step rounded to odd, then by the cast.
-// The planner (grid_lanes in kernel_choice.h) sees to it that a step loses nothing a cast looks at. Compiled once per ISA.
+// Tiles of registers in irregular value sets (gemmsim/grid.h), in double lanes. Every step is rounded to odd and then by the cast.
+// The planner (grid_lanes in kernel_choice.h) makes sure that a step loses nothing that decides a rounding. Compiled once per
+// instruction set.
 #include "tiles/stochastic/random_bits.h"
 #include "tiles/other/irregular_format.h"
 
@@ -47,14 +48,14 @@ template <bool FUSED, bool RANDOM> static void grid_run(const Tile& t) {
     if (row < t.rows) grid_rows<FUSED, RANDOM, 1>(t, row, mul, add);
 }
 
-// All terms of the tile in order, doubles; products of its operands are exact.
+// Adds all terms of the tile in order. The tile has doubles, and the products of its operands are exact.
 void grid_tile(const Tile& t, bool fused) {
     const bool random = t.add->mode == SR || (!fused && t.mul->mode == SR);
     if (fused) random ? grid_run<true, true>(t) : grid_run<true, false>(t);
     else random ? grid_run<false, true>(t) : grid_run<false, false>(t);
 }
 
-// s = R(s + t) on n doubles (whole vectors), deterministic.
+// s = R(s + t) on n doubles (whole vectors), with a deterministic cast.
 void grid_combine(double* s, const double* t, int64_t n, const Cast& c) {
     const Rounder rounder = Rounder::make(c);
     for (int64_t i = 0; i < n; i += C64::L)

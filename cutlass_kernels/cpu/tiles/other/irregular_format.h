@@ -1,18 +1,18 @@
-// Rounding of vectors to the value sets of gemmsim/grid.h: any deterministic mode and SR, where the carrier has every
-// value of the format as a normal number.
+// Rounds vectors to irregular value sets (gemmsim/grid.h), in any deterministic mode and SR. The carrier must have every value of the
+// format as a normal number.
 #pragma once
 #include "gemmsim/grid.h"
 #include "tiles/rounders.h"
 
 namespace gemmsim::NS {
 
-// The numbers of a supernormal format as lane constants, in the carrier's biased exponents.
+// The binades of a supernormal format as lane constants, in the carrier's biased exponents.
 template <class C> struct Powers {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     VI first, last, lowest;
-    VU ties_up;  // all ones: a tie between powers of two takes the larger one
+    VU ties_up;  // all ones: a tie between powers of two goes to the larger one
     VU near, rna, rne, pos, neg, odd;
     int rbits;
 
@@ -35,7 +35,8 @@ template <class C> struct Powers {
     }
 };
 
-// floor(x / quantum * 2^r) for lanes whose quantum is 2^d units of the significand, d > r; R: up iff that + R >= 2^r.
+// Decides a stochastic rounding where the quantum is 2^d units of the significand, d > r. It rounds up if and only if
+// floor(x / quantum * 2^r) + R >= 2^r.
 template <class C> INL typename C::VU share_reaches(typename C::VU sig, typename C::VI d, int r, typename C::VU R) {
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -44,7 +45,7 @@ template <class C> INL typename C::VU share_reaches(typename C::VU sig, typename
     return (VU)(kept + R >= (splat_u<C>(1) << splat_u<C>((typename C::U)r)));
 }
 
-// As round_general (rounders.h), with 1 bit instead of p outside the binades that have p.
+// Rounds as round_general (rounders.h), with 1 bit instead of p outside the binades that have p bits.
 template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V s, const Const<C>& k, const Powers<C>& g,
                                                                    typename C::VU R) {
     typedef typename C::V V;
@@ -58,7 +59,8 @@ template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V
     const VI d = inside ? k.base : mb;
     const VU mask = (one << (VU)d) - 1, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
     const VU low = (sig >> (VU)d) & one;
-    // the tie between powers, and the code's parity: places of binades below the first and above the last
+    // The parities that decide the tie between powers, and rounding to an odd code. Codes count the binades below the first one of p bits
+    // and above the last one.
     const VU exponent_odd = (VU)(e - splat_i<C>(C::BIAS)) & one;
     const VU tie_odd = inside ? low : (g.ties_up & one) | (~g.ties_up & exponent_odd);
     const VU code_odd = inside ? low : ((VU)(e < g.first ? g.first - e : e - g.last - 1) & one);
@@ -67,7 +69,7 @@ template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V
     VU inc = (((mask + g.rna) >> 1) & g.near) + (tie_odd & g.rne & mask) + (mask & dir);
     inc += inexact & (mask + 1) & (VU) - (VI)(g.odd & ~code_odd);
     const VU smallest = (VU)(g.lowest << C::MB);
-    // half of a smallest value that may be the carrier's smallest normal is one of its subnormals
+    // If the smallest value is the carrier's smallest normal number, half of it is a subnormal of the carrier.
     const VU half = g.lowest > splat_i<C>(1) ? smallest - C::ONE : splat_u<C>(C::ONE >> 1);
     const VU reach = half - ((g.rna | (g.ties_up & g.rne)) & one);
     VU up_below = ((VU)(mag > reach) & g.near) | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)g.odd));
@@ -86,21 +88,23 @@ template <class C, bool STOCHASTIC> INL typename C::V round_powers(typename C::V
     return select<C>((VI)(mag > splat_u<C>(C::EXP)), s, v);
 }
 
-// `first`: where 2^emin is not in the format, its smallest value (then `v` is `s` rounded as if it were); else 0.
+// Corrects `v` where 2^emin is not in the format: `v` is `s` rounded as if it were. `first` is the format's smallest value; with 0,
+// `v` stays.
 template <class C> INL typename C::V mend_first(typename C::V s, typename C::V v, const Powers<C>& g, typename C::V first) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     const VU u = (VU)s, sign = u & C::SIGN, mag = u ^ sign, neg = (VU)((VI)u >> (8 * sizeof(typename C::T) - 1));
-    const V half = first * splat<C>((typename C::T)0.5);  // exact: the planner of this file asks for normal numbers
+    // This is exact: lanes_can() and grid_lanes_fit() (kernel_choice.h) ask for normal numbers.
+    const V half = first * splat<C>((typename C::T)0.5);
     const VU dir = (neg & g.neg) | (~neg & g.pos);
     const VU near = ((VU)(mag > (VU)half) | ((VU)(mag == (VU)half) & (VU) - (VI)g.rna)) & g.near;
     const VU up = near | ((VU)(mag != (VU){}) & (dir | (VU) - (VI)g.odd));
     return select<C>((VI)(mag < (VU)first), (V)((up & (VU)first) | (sign & up)), v);
 }
 
-// `v`, which is `s` rounded, where that must not reach the next binade: at most the last value of p bits in that of `s`,
-// unless it is below zero and the integers have one more there. Below 2^emin nothing reaches so far.
+// Corrects `v`, which is `s` rounded, where that must not reach the next binade. It becomes at most the last value of p bits in the
+// binade of `s`. Below zero it stays if the integers have one more value there. Below 2^emin nothing reaches the next binade.
 template <class C> INL typename C::V stay_below(typename C::V s, typename C::V v, const Cast& c) {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -114,13 +118,13 @@ template <class C> INL typename C::V stay_below(typename C::V s, typename C::V v
 
 template <class C> static bool lanes_can(const Cast& c) {
     if (c.mode == SRB || c.mode == SRC || (c.flags & NO_ZERO)) return false;
-    if (c.p < 2 && c.mode >= RNE && !(c.flags & SUPERNORMAL)) return false;  // parity of codes; no bits at all
+    if (c.p < 2 && c.mode >= RNE && !(c.flags & SUPERNORMAL)) return false;  // ties by parity of codes, or no bits at all
     if (c.mode < RNE && (c.flags & (NO_CARRY | SUPERNORMAL | FIRST_IS_ZERO))) return false;
     if (c.mode == SR && ((c.flags & FIRST_IS_ZERO) || c.rbits > C::MB)) return false;
     return c.p <= C::MB + 1 && c.emin - c.p + 1 > 1 - C::BIAS && c.emax < C::EMAX;
 }
 
-// One cast, its constants in vectors.
+// One cast, with its constants in vectors.
 template <class C> struct GridRounder {
     typedef typename C::V V;
     typedef typename C::VI VI;

@@ -1,4 +1,4 @@
-// Palette kernels of both carriers for one ISA.
+// Palette kernels of both carriers for one instruction set.
 #include "vec.h"
 #if ISA_AVX512
 #define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
@@ -11,7 +11,7 @@
 
 namespace gemmsim::NS {
 
-// `carrier`: 0 float lanes, 1 double lanes.
+// `carrier`: 0 is float lanes, 1 is double lanes.
 bool palette(int carrier, const PaletteTile& t) { return carrier == 0 ? tile_lanes_step<C32>(t) : tile_lanes_step<C64>(t); }
 
 }  // namespace gemmsim::NS

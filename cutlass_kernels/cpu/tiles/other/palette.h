@@ -1,5 +1,5 @@
-// Tiles whose elements have accumulators of their own. Members that are plain registers share passes over K with
-// constants per element (palette_kernel.h); every other one that occurs in a tile runs by itself.
+// Computes tiles whose elements have accumulators of their own, from a palette. Members that are plain registers share passes over K,
+// with constants for each element (palette_kernel.h). Every other member that occurs in a tile runs by itself.
 #pragma once
 #include "product/k_permutation.h"
 #include "tiles/other/palette_tile.h"
@@ -13,9 +13,9 @@ enum : uint8_t { NOT_HERE = 255 };
 // The members of a palette that one carrier computes.
 struct Members {
     std::vector<Request> requests;
-    std::vector<int> carriers;      // choose_carrier's, of each
-    uint8_t place[MAX_MEMBERS];     // of each member of the whole palette: its index here, or NOT_HERE
-    std::vector<TermOrder> orders;  // packed panels are in the natural order
+    std::vector<int> carriers;      // carrier of each, as choose_carrier() found it
+    uint8_t place[MAX_MEMBERS];     // index here of each member of the whole palette, or NOT_HERE
+    std::vector<TermOrder> orders;  // orders of terms; packed panels have the natural order
 
     Members() { memset(place, NOT_HERE, sizeof place); }
     void add(int member, const Request& r, int carrier) {
@@ -28,7 +28,7 @@ struct Members {
 
 inline bool plain_register(const Request& r) { return r.method == REGISTER && r.wrapper_count == 0 && r.hardware.kind == HW_NONE; }
 
-// Who computes what: `narrow` in float lanes, `wide` in double lanes. Plain registers stay together where they can.
+// Divides the members: `narrow` runs in float lanes, `wide` in double lanes. Plain registers stay together where they can.
 inline void split_members(const Request* requests, int count, bool directed, Members* narrow, Members* wide) {
     int least = 0;
     for (int m = 0; m < count; ++m)
@@ -41,12 +41,12 @@ inline void split_members(const Request* requests, int count, bool directed, Mem
     }
 }
 
-// The indices of a batch's elements.
+// The palette indices of a batch's elements.
 struct Select {
     const uint8_t* data;
     int64_t row, col;  // strides
 
-    // Places of a tile's elements among `members`; the set of those that occur.
+    // Writes the places of a tile's elements among `members`, and returns the set of members that occur.
     uint32_t load(const Members& members, int64_t row0, int rows, int64_t col0, int cols, int nr, uint8_t* places) const {
         uint32_t present = 0;
         memset(places, NOT_HERE, (size_t)(MR * nr));
@@ -68,7 +68,7 @@ template <class T> struct PaletteRunner {
     const TermOrder natural;
     std::vector<T> ordered;  // panels of a member that reads terms in another order
     Report* const report;
-    OperandWindow<T>* window = nullptr;  // panels that hold some of the terms, instead of tiles'
+    OperandWindow<T>* window = nullptr;  // panels that have some of the terms, instead of the tile's
 
     PaletteRunner(const Isa& isa_, const Members& m, int nr_, const Stats& a, const Stats& b, Report* used)
         : isa(isa_), members(m), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), report(used) {
@@ -81,7 +81,7 @@ template <class T> struct PaletteRunner {
     static constexpr uint32_t bit(int i) { return 1u << i; }
     static bool single(uint32_t set) { return (set & (set - 1)) == 0; }
 
-    // Elements of `present` members into t.c.
+    // Computes the elements of `present` members into t.c.
     void run(const Tile& t, const uint8_t* places, uint32_t present) {
         uint32_t left = present;
         for (int fused = 0; fused < 2; ++fused) {
@@ -94,14 +94,14 @@ template <class T> struct PaletteRunner {
             if (left & bit(i)) pass(t, places, bit(i), present);
     }
 
-    // A member's kind in a pass of several: to odd, there is none but that for any mode.
+    // Returns a member's kind in a pass of several. For rounding to odd, such a pass has only the kind for any mode.
     int shared_kind(int i) const {
         const int kind = runners[i].choice.kind;
         return (kind == FAST || kind == FAST_CLAMP) && members.requests[i].add.mode == RO ? (int)GENERAL : kind;
     }
 
-    // Members that share a pass: those of one mode, by the instructions of that mode; if one needs the kernel for any
-    // mode, all.
+    // Finds the members that share a pass: those of one mode, by the instructions of that mode. If one member needs the kernel for any
+    // mode, all share one pass.
     void share(uint32_t present, int fused, uint32_t* sets) const {
         uint32_t all = 0;
         bool general = false;
@@ -120,7 +120,7 @@ template <class T> struct PaletteRunner {
         sets[0] = all;
     }
 
-    // A kind that rounds like each of the set's own: SPECIAL clamps to the largest value, too, if overflow means that.
+    // Returns a kind that rounds like each member's own. SPECIAL also clamps to the largest value, if overflow means that.
     int kind_of(uint32_t set) const {
         int kind = PLAIN;
         bool fast = true;
@@ -151,7 +151,7 @@ template <class T> struct PaletteRunner {
             p.mul[i] = &members.requests[i].mul;
             p.add[i] = &members.requests[i].add;
             p.mode = p.add[i]->mode;
-            if (runners[i].choice.step > p.step) p.step = runners[i].choice.step;  // to odd, if any needs it
+            if (runners[i].choice.step > p.step) p.step = runners[i].choice.step;  // to odd, if any member needs it
             report->proofs &= runners[i].choice.proofs;
         }
         report->used[carrier][p.step][p.kind] = 1;
@@ -172,7 +172,8 @@ template <class T> struct PaletteRunner {
         });
     }
 
-    // That no member overflows where it could: then the kernel without clamps serves all (short_runs.h does the same for one).
+    // Prepares the kernel without clamps for members that could overflow, on the assumption that none does (short_runs.h does so for one
+    // member). False: some member has no such kernel.
     bool speculation(uint32_t set, PaletteTile* p) const {
         p->kind = SUB;
         p->steps = INT64_MAX;

@@ -1,5 +1,5 @@
-// One tile of a matrix product in which every element has a format of its own: the loop of gemm_kernel.h with constants
-// per element. They are blended once per tile and read from the first-level cache at each step.
+// One tile of a matrix product in which every element has a format of its own. It is the loop of gemm_kernel.h with constants for each
+// element. They are blended once per tile and read from the first-level cache at each step.
 #pragma once
 #include "tiles/directed/directed_kernel.h"
 #include "tiles/gemm_kernel.h"
@@ -7,7 +7,7 @@
 
 namespace gemmsim::NS {
 
-// Constants of `m` in the lanes of `mask` (or in all); only those that the kind reads.
+// Takes the constants of `m` in the lanes of `mask` (or in all lanes), but only those that the kind reads.
 template <class C, int KIND, bool ALL> INL void blend(Const<C>& k, const Const<C>& m, typename C::VI mask) {
     const bool magic = KIND <= SPECIAL, fast = KIND == FAST || KIND == FAST_CLAMP, clamps = KIND == SPECIAL || KIND == FAST_CLAMP;
 #define BLEND(field) k.field = ALL ? m.field : mask ? m.field : k.field
@@ -31,11 +31,11 @@ template <class C, int KIND> INL typename C::V round_lanes(typename C::V s, cons
     typedef typename C::V V;
     typedef typename C::VU VU;
     if (KIND != GENERAL) return round_to<C, KIND>(s, k, (VU){});
-    const V v = round_general<C, false>(s, k, (VU){});  // keeps the sign of every zero (lane_constants)
+    const V v = round_general<C, false>(s, k, (VU){});  // this keeps the sign of every zero (lane_constants)
     return (V)((VU)v & ~((VU)(v == (V){}) & C::SIGN & ~k.keep_sign));
 }
 
-// Steps with constants per lane; MODE only where rounding is directed.
+// Steps with constants for each lane. MODE is used only where rounding is directed.
 template <class C, int STEP, int KIND, int MODE> struct LaneStep {
     typedef typename C::V V;
     static INL_MEMBER V step(V a, V b, V s, const Const<C>& mul, const Const<C>& add) {
@@ -60,7 +60,7 @@ template <class C, int STEP, int MODE> struct LaneStep<C, STEP, FAST_CLAMP, MODE
 };
 #endif
 
-// `most` null: no wager. Lanes that were seen beyond theirs.
+// Computes ROWS rows, with checks unless `most` is null. Returns the lanes that a check found beyond their bounds.
 template <class C, class S, int ROWS>
 static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* __restrict a, const typename C::T* __restrict b,
                                                            typename C::T* c, int64_t K, const Const<C> (*mul)[NV],
@@ -90,7 +90,7 @@ static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* 
         for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j)
-                lost |= ~(typename C::VI)((V)((typename C::VU)s[i][j] & ~C::SIGN) < most[i][j]);  // NaN is lost, too
+                lost |= ~(typename C::VI)((V)((typename C::VU)s[i][j] & ~C::SIGN) < most[i][j]);  // a NaN is lost, too
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS; ++i)
@@ -99,7 +99,7 @@ static __attribute__((noinline)) typename C::VI rows_lanes(const typename C::T* 
     return lost;
 }
 
-// Whole lanes of `p.select` that choose member m, in vector j of row i.
+// Returns a mask of whole lanes: those of vector j of row i whose `p.select` is member m.
 template <class C> INL typename C::VI chosen_lanes(const PaletteTile& p, int i, int j, int m) {
     typename C::VI chosen;
     const uint8_t* select = p.select + (i * NV + j) * C::L;
@@ -107,7 +107,7 @@ template <class C> INL typename C::VI chosen_lanes(const PaletteTile& p, int i, 
     return chosen;
 }
 
-// Elements computed elsewhere cannot lose.
+// Sets the bounds of all lanes. Elements that are computed elsewhere are below any bound.
 template <class C> static void lane_bounds(const PaletteTile& p, typename C::V (*most)[NV]) {
     typedef typename C::T T;
     for (int i = 0; i < p.t.rows; ++i)

@@ -1,4 +1,4 @@
-// The registers of table_sums.h for one ISA.
+// The registers of table_sums.h for one instruction set.
 #include "tiles/other/table_sums.h"
 #include "tiles/stochastic/random_bits.h"
 #include "tiles/rounders.h"
@@ -6,7 +6,7 @@
 namespace gemmsim {
 namespace NS {
 
-// Registers in flight: the latency of one rounding is hidden behind the others.
+// The number of rows at a time; the latency of one rounding is hidden behind the others.
 #if ISA_AVX512 || ISA_NEON
 enum { ROWS_AT_ONCE = 8 };
 #else
@@ -58,7 +58,8 @@ template <class C, bool ODD> static void add_kind(const Tile& t, int kind) {
     if (kind == SPECIAL) return add_all<C, SPECIAL, ODD>(t);
     if (kind == FTZ) return add_all<C, FTZ, ODD>(t);
     if (t.add->mode == SR) return add_all<C, RANDOM, ODD>(t);
-    add_all<C, GENERAL, ODD>(t);  // FAST and FAST_CLAMP are kinds of products' kernels, for modes that this one has too
+    // FAST and FAST_CLAMP are kinds of kernels that compute products. GENERAL has their modes, too.
+    add_all<C, GENERAL, ODD>(t);
 }
 
 template <class C> static void add_carrier(const Tile& t, int kind, bool odd) {
