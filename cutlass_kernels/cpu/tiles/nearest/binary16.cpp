@@ -1,9 +1,9 @@
-// Registers of binary16 whose every step is the processor's own fused multiply-add (AVX512-FP16): 32 to a vector, rounded once, with
-// subnormals, infinities and signs of zeros as the format has them. It does not look at the processor's modes of flushing, and numbers
-// below 2^-14 take no longer than others.
+// Registers of binary16 whose every step is the processor's own fused multiply-add (AVX512-FP16). A vector has 32 sums. Each is rounded
+// once, with the subnormals, infinities and signs of zeros of the format. The instruction ignores the processor's flushing modes, and
+// numbers below 2^-14 take no longer than others.
 //
-// Panels of A are packed once for a block, each number twice in the place of its float; those of B some terms at a time, which stay in the
-// first-level cache while all tiles take them.
+// Panels of A are packed once for a block; each number is stored twice in the place of its float. Panels of B are converted some terms at
+// a time, which stay in the first-level cache while all tiles use them.
 #include "tiles/nearest/binary16.h"
 
 #if defined(__AVX512FP16__)
@@ -15,7 +15,7 @@ namespace gemmsim {
 namespace {
 
 constexpr int L = 32, FLOATS = 16;  // numbers and floats of a vector; a panel of B has L columns
-constexpr int64_t TERMS = 128;
+constexpr int64_t TERMS = 128;      // terms of B that are converted at a time
 
 void pack(float* x, int64_t n) {
     for (int64_t i = 0; i < n; i += FLOATS) {
@@ -30,7 +30,7 @@ template <int MODE> inline __attribute__((always_inline)) __m512h step(__m512h a
     return _mm512_fmadd_ph(a, b, s);
 }
 
-// A tile's sums over k terms: `a` floats of a packed panel, `b` rows of PANELS vectors.
+// Adds k terms to a tile's sums. `a` has the floats of a packed panel, and `b` has rows of PANELS vectors.
 template <int MODE, int PANELS> __attribute__((noinline)) void rows(const float* a, const uint16_t* b, uint16_t* c, int64_t k) {
     __m512h s[MR][PANELS];
 #pragma GCC unroll 8
@@ -55,7 +55,7 @@ template <int MODE, int PANELS> __attribute__((noinline)) void rows(const float*
 }
 
 template <int MODE, int PANELS> void tiles_of(const Tile& t, int tiles) {
-    constexpr int64_t SIZE = MR * PANELS * L;  // of a tile
+    constexpr int64_t SIZE = MR * PANELS * L;  // elements of a tile
     alignas(64) uint16_t b[TERMS * PANELS * L], c[MultiTile::MOST_TILES[MultiTile::FP16] * SIZE];
     memset(c, 0, sizeof c[0] * (size_t)(tiles * SIZE));
     for (int64_t k = 0; k < t.k; k += TERMS) {
@@ -86,7 +86,7 @@ void tiles(const Tile& t, const MultiTile& how) {
     }
 }
 
-// A bit of the processor's leaf 7; what the system must save is that of AVX-512.
+// A bit of CPUID leaf 7 reports AVX512-FP16. The state that the operating system must save is that of AVX-512.
 bool has_binary16() {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 23 & 1);

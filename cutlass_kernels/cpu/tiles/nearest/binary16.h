@@ -1,16 +1,18 @@
-// What a processor with multiply-adds of binary16 adds to AVX-512: registers of that format from operands that are its numbers.
+// The kernels that AVX512-FP16 adds to AVX-512: registers of binary16 for operands that are numbers of binary16 (MultiTile::FP16).
+// uses_fp16 in product/kernel_choice.h says when they are chosen.
 #pragma once
 #include "isa_table.h"
 
 namespace gemmsim {
 
 struct Binary16 {
-    // n floats, numbers of binary16 (rounded up to a multiple of 16), in place: each twice, as its lane of 32 bits is spread over a vector
+    // Packs n floats that are numbers of binary16, in place; n is rounded up to a multiple of 16. Each number is stored twice in its
+    // 32 bits, because a kernel spreads lanes of 32 bits over a vector.
     void (*pack)(float* x, int64_t n);
-    // tiles together, all rows, from +0, as MultiTile::FP16 has them
+    // Computes several tiles in one call, with all rows, from +0, in the layout of MultiTile::FP16.
     void (*tiles)(const Tile& t, const MultiTile& how);
 };
 
-const Binary16* binary16_avx512();  // null: not this processor, or not of this compiler
+const Binary16* binary16_avx512();  // null where the processor or the compiler has no AVX512-FP16
 
 }  // namespace gemmsim

@@ -1,5 +1,6 @@
-// What the carrier's nearest values are looked at for, as they are rounded to a format: whether any is on a midpoint, below 2^emin,
-// where the format's last place is another one, or past the format's largest value (speculative.h).
+// Checks of the carrier's nearest values while they are rounded to a format, for the speculative kernels (speculative.h).
+// They detect whether any value is on a midpoint, below 2^emin or past the format's largest value. Below 2^emin the format's last place
+// is another one.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/round_product.h"
@@ -7,28 +8,33 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-// Values of one cast: how they are rounded where nothing is found.
+// The constants of one cast, and its roundings of values for which the checks find nothing.
 template <class C> struct CheckConstants {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
-    VU up;      // by which the bits that go are moved to the top: those of a midpoint are the sign bit alone
+    VU up;      // the shift that moves the discarded bits to the top, where those of a midpoint are the sign bit alone
     VU normal;  // bits of 2^emin
-    VI end;     // bits of the largest magnitude of both signs
-    V factor, minus, power;  // 2^k + 1, 1 - 2^k, 2^k: k bits go
+    VI end;     // bits of the largest magnitude that both signs have
+    V factor, minus, power;  // 2^k + 1, 1 - 2^k and 2^k, where k bits are discarded
 
     CheckConstants(const Const<C>& k, const gemmsim::Cast& cast)
         : up(in_register(splat_u<C>((typename C::U)(cast.p + 8 * sizeof(typename C::T) - C::MB - 1)))), normal(k.normal_from),
           end((VI)vmin(k.hi, -k.lo)), factor(k.factor), minus(splat<C>((typename C::T)2) - k.factor),
           power(k.factor - splat<C>((typename C::T)1)) {}
 
-    // SHORT: of at most 11 bits of a float. What s * (1 - 2^k) is rounded to, plus s * 2^k, is a multiple of p bits' last place: that
-    // next to s, or the even one of two. (The first falls a binade behind only next above a power of two, where half of that place is as
-    // good, for k >= p + 2.) Two instructions for three, but both for the multipliers.
+    // SHORT: for formats of p bits with k >= p + 2. These have at most 11 bits in floats and at most 25 in doubles.
+    // Lemma: with t = RN(s * (1 - 2^k)), the fused sum r = t + s * 2^k is s rounded to nearest even.
+    // Proof: t and s * 2^k are multiples of u, the last place of p bits. So r is one, and the fused addition is exact. t is next to its
+    // exact value, so that r is next to s. On a midpoint t is even. There s * 2^k is u times the integer significand of s, which is even
+    // because k >= 2. So r is even.
+    // Where s exceeds a power of two by less than 2^-k of it, t lies a binade lower, on a grid of u / 2. The result is that power of two
+    // all the same, because 2^-k of it is less than u / 4 for k >= p + 2.
+    // SHORT takes two instructions instead of three, but both need the multipliers.
     template <bool SHORT = false> INL_MEMBER V round(V s) const { return near<SHORT>(s, far<SHORT>(s)); }
     template <bool SHORT> INL_MEMBER V far(V s) const { return s * (SHORT ? minus : factor); }
     template <bool SHORT> INL_MEMBER V near(V s, V far) const { return SHORT ? vfma(s, power, far) : far + (s - far); }
-    // R(a * b) of any operands, `q` the product as the carrier has it: a * b - g is rounded once (round_product.h).
+    // R(a * b) of any operands, where q is the carrier's nearest product: a fused operation rounds a * b - g once (round_product.h).
     INL_MEMBER V round_product(V a, V b, V q) const {
         const V g = q * factor;
         return g - vfnma(a, b, g);
@@ -38,12 +44,13 @@ template <class C> struct CheckConstants {
     INL_MEMBER VI below_normal(V s) const { return (VI)((VU)((VU)s & ~C::SIGN) < normal); }
 };
 
-// What values have been like: the least of the bits that go, as signed numbers, and magnitudes. Beyond ends there may be NaN, so
-// that magnitudes are compared as integers there.
+// Seen: what the checked values were like. It has the least of their discarded bits, as signed numbers, and the least and largest
+// magnitude. Values past the ends (LARGE) may be NaN, so that magnitudes are then compared as integers.
 #if ISA_DIRECTED
 INL C32::VI signed_min(C32::VI a, C32::VI b) { return (C32::VI)_mm512_min_epi32((__m512i)a, (__m512i)b); }
 INL C64::VI signed_min(C64::VI a, C64::VI b) { return (C64::VI)_mm512_min_epi64((__m512i)a, (__m512i)b); }
-// Of the highest 32 bits alone, in which a midpoint looks like others once in 2^32; one instruction for Intel's two.
+// The minimum of discarded bits. In double lanes it compares the highest 32 bits alone, in which another value looks like a midpoint once
+// in 2^32. That is one instruction, where the minimum of 64 bits takes Intel's processors two.
 INL C32::VI least_bits(C32::VI a, C32::VI b) { return signed_min(a, b); }
 INL C64::VI least_bits(C64::VI a, C64::VI b) { return (C64::VI)_mm512_min_epi32((__m512i)a, (__m512i)b); }
 INL int any_lowest(C32::VI a) { return _mm512_cmpeq_epi32_mask((__m512i)a, _mm512_set1_epi32(INT32_MIN)); }
@@ -114,7 +121,7 @@ template <bool MIDPOINTS, bool SMALL, bool LARGE> struct Seen<C64, MIDPOINTS, SM
 #endif
 
 #if ISA_AVX2
-// Of lifted values (rescaled_tile.h), whose normal ones are those with the highest bit of the exponent.
+// Seen for rescaled values (rescaled_tile.h). The normal ones are those that have the exponent's highest bit, so that an AND of all tells.
 template <class C, bool MIDPOINTS> struct SeenRescaled {
     typedef C32::VI VI;
     VI midpoints, normal;

@@ -1,8 +1,12 @@
-// Terms whose products cannot put a sum on a midpoint of the register's format, known from their lowest set bits.
+// Finds the terms whose products cannot put a sum on a midpoint of the register's format. It uses the lowest set bits of the factors.
 //
-// Values of a register are multiples of its quantum 2^(emin - p + 1), so that midpoints between neighbours are multiples of half of that.
-// A product that is not a multiple of it leads every sum off all of them, however small or large: such a sum, cut toward zero, is rounded
-// to nearest by half of the last place and another cut. Of most numbers with 24 bits some 46 places lie between a product and its lowest bit.
+// The values of a register are multiples of its quantum 2^(emin - p + 1). So midpoints between neighbours are multiples of half the
+// quantum.
+// Lemma: let a product be no multiple of half the quantum. Then its sum with a value of the register is no such multiple either, and is on
+// no midpoint, however small or large it is.
+// Such a sum is rounded to nearest in three steps. It is rounded toward zero in float, half of the last place is added to its bits, and the
+// bits below that place are cleared. What was lost first cannot carry a sum past a midpoint or onto one.
+// For most numbers of 24 bits, some 46 places lie between the magnitude of a product and its lowest bit.
 #pragma once
 #include "isa_table.h"
 #include "tiles/stochastic/random_bits.h"
@@ -12,18 +16,19 @@ namespace gemmsim::NS {
 
 constexpr uint32_t LEAST_BIT = 150;
 
-// For each number: the exponent of its lowest set bit, biased by 127 and LEAST_BIT, above 23 other bits. LEAST_BIT or less: at most
-// 2^-127, or a zero.
+// Gives for each number, above 23 other bits, the exponent of its lowest set bit plus 127 + LEAST_BIT. LEAST_BIT or less says that this bit
+// is at most 2^-127 or that the number is zero.
 INL C32::VU lowest_bit(C32::V x) {
     typedef C32::VU VU;
-    const VU u = (VU)x, m = u | C32::ONE, low = m & -m;  // at most that bit, which numbers have in fact
+    const VU u = (VU)x, m = u | C32::ONE, low = m & -m;  // at most the implicit bit, which normal numbers have
     return (u & ~C32::SIGN) + (VU) __builtin_convertvector((C32::VI)low, C32::V);
 }
 
 #if ISA_AVX512
 typedef __m512i Lanes;
 INL __m512i larger(__m512i x, __m512i y) { return _mm512_max_epu32(x, y); }
-// Of two vectors the largest of each half, quarter of each half, ...: half as many lanes of each, those of x first.
+// The maxima of the halves of two vectors (step 0), of the quarters of each half (step 1), and so on. Each vector is left with half as many
+// lanes, those of x first.
 INL __m512i fold_lanes(__m512i x, __m512i y, int step) {
     const __m512 p = _mm512_castsi512_ps(x), q = _mm512_castsi512_ps(y);
     switch (step) {
@@ -46,7 +51,7 @@ INL __m256i fold_lanes(__m256i x, __m256i y, int step) {
 }
 #endif
 
-// Of a panel of k terms of TERM numbers, the next L terms or, where not WHOLE, what is left of it.
+// The next L of k terms of a panel, of TERM numbers each; without WHOLE, the k < L terms that are left.
 template <int TERM, bool WHOLE> INL void lowest_bits_of_some(const float* panel, int64_t k, uint8_t* out) {
     enum { L = C32::L, VECTORS = TERM < L ? L / 2 : L, EACH = TERM < L ? 1 : TERM / L, FIRST = TERM < L || L == 8 };
     const int64_t numbers = k * TERM;
@@ -65,7 +70,7 @@ template <int TERM, bool WHOLE> INL void lowest_bits_of_some(const float* panel,
     for (int step = FIRST, n = VECTORS / 2; n; ++step, n /= 2)
 #pragma GCC unroll 8
         for (int i = 0; i < n; ++i) v[i] = fold_lanes(v[2 * i], v[2 * i + 1], step);
-    alignas(64) uint32_t lanes[L];  // each 16 bytes have every fourth term, or every other
+    alignas(64) uint32_t lanes[L];  // each group of 16 bytes has every fourth term (AVX-512) or every second one (AVX2)
     memcpy(lanes, &v[0], sizeof lanes);
     for (int64_t i = 0; i < L && (WHOLE || i < k); ++i) {
         const uint32_t e = lanes[i % (L / 4) * 4 + i / (L / 4)] >> C32::MB;
@@ -73,18 +78,19 @@ template <int TERM, bool WHOLE> INL void lowest_bits_of_some(const float* panel,
     }
 }
 
-// For each of k terms of a panel of TERM numbers: the largest exponent of a lowest set bit, biased by 127; 0: 2^-127 or less, or all zero.
+// Isa::lowest_bits of k terms of TERM numbers each: the largest exponent of a lowest set bit in each term, plus 127. 0 says that the
+// largest one is 2^-127 or less, or that all numbers are zero.
 template <int TERM> [[maybe_unused]] static void lowest_bits_of(const float* panel, int64_t k, uint8_t* out) {
     for (; k >= C32::L; k -= C32::L, panel += TERM * C32::L, out += C32::L) lowest_bits_of_some<TERM, true>(panel, k, out);
     if (k) lowest_bits_of_some<TERM, false>(panel, k, out);
 }
-// Of at most MOST terms of a tile, those whose products may be multiples of half the quantum.
+// Those of at most MOST terms of a tile whose products may be multiples of half the quantum.
 struct MidpointTerms {
     static constexpr int64_t MOST = 128;
     uint64_t at[MOST / 64];
     int64_t terms, count = 0;
 
-    // `limit`: the sum of the two bytes of such a term is at least this.
+    // A term is one of these if the sum of its two bytes (Isa::lowest_bits) is at least `limit`.
     MidpointTerms(const uint8_t* a, const uint8_t* b, int64_t k, int limit) : terms(k) {
         enum { TOGETHER = 2 * C32::L };
         for (uint64_t& word : at) word = 0;
@@ -105,7 +111,7 @@ struct MidpointTerms {
         }
         for (const uint64_t word : at) count += __builtin_popcountll(word);
     }
-    // The first of them from k on, or the end.
+    // The first of these terms from k on, or the number of terms if there is none.
     INL_MEMBER int64_t from(int64_t k) const {
         for (int64_t i = k / 64; i < MOST / 64; ++i, k = 64 * i) {
             const uint64_t word = at[i] >> (k % 64);

@@ -1,4 +1,5 @@
-// Tiles side by side of one ISA: where there are sixteen registers.
+// Isa::multi_tile of one instruction set: several tiles in one call. AVX2 has both ways, SUMS (multi_tile.h) and TRUNCATE (rescaled.h);
+// AVX-512 has TRUNCATE.
 #include "vec.h"
 #if ISA_AVX2
 #include "tiles/nearest/multi_tile.h"

@@ -1,16 +1,17 @@
-// Tiles below and beside one another in one call, of plain nearest-even registers of float lanes whose steps are the carrier's own
-// fused additions.
+// Multi-tile kernels of plain nearest-even registers in float lanes whose steps are the carrier's own fused multiply-adds (AVX2,
+// MultiTile::SUMS; kinds NONE, PLAIN and SUB). One call computes up to three tiles in M and two panels in N.
 //
-// A sum is ready after a multiplication, its addition and three more operations: 13 cycles, in which four instructions of ten others
-// fit. One tile's rows leave registers for eight sums; three rows of two tiles are twelve. They, a factor, an element of A, what
-// sums are multiplied by and one between are all of AVX2's sixteen registers, so that the step is written as the instructions it is.
+// A sum is ready after a fused multiply-add and three more operations, which take 13 cycles. In that time the processor can issue the four
+// instructions of ten other sums. The eight rows of one tile divide into groups of eight sums. Three rows of two panels are twelve sums,
+// and so are six rows of one panel. Twelve sums, the factor of the rounding, an element of A and intermediate values take all sixteen
+// registers of AVX2. So the step is written in assembly, which keeps the compiler from spilling.
 //
-// Where a sum below 2^emin is rounded on another grid, processors say by themselves that there was one: values are multiplied by
-// that power of two for which 2^emin is the least normal float, and a smaller sum sets the flags of denormal operands or, where it
-// became zero, of underflow. Flags are looked at once in many terms; these are computed again from the sums before them, in half as
-// many and at last as values unmultiplied, by the step that knows 2^emin. Zeros set no flag; and none are -0, which the rounding
-// here loses: the sums start at +0, nearest sums of it and of others that are not -0 are not -0, and what underflows to it is
-// followed carefully to where it ends.
+// Kind SUB: sums below 2^emin are rounded on another grid, and the processor's flags detect them. Values are rescaled by the power of two
+// that makes 2^emin the least normal float. A smaller sum then sets the flag of denormal operands or, where it became zero, the flag of
+// underflow. The flags are read once in many terms. If one is set, these terms are computed again from the sums before them, a few terms at
+// a time. Where that sets a flag again, a step that knows 2^emin computes these few terms from values that are not rescaled.
+// Exact zeros set no flag. The rounding here loses the sign of -0, but no sum is -0 unnoticed. Sums start at +0, and the nearest sum of
+// addends that are not both -0 becomes -0 by underflow only. The step that knows 2^emin then computes all terms for which a sum is -0.
 #pragma once
 #include <immintrin.h>
 #include "tiles/stochastic/random_bits.h"
@@ -19,7 +20,7 @@
 
 namespace gemmsim::NS {
 
-// 's = R(a * b + s)', R by the carrier's own rounding of s * (2^k + 1) (Veltkamp's splitting): any vector of B in memory.
+// s = R(a * b + s) in the carrier's own operations. R is Veltkamp's splitting with g = RN(s * (2^k + 1)). b is a vector in memory.
 INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
     C32::V far;
     __asm__ volatile(
@@ -31,25 +32,26 @@ INL void near_step(C32::V& s, C32::V a, const float* b, C32::V factor) {
         : [b] "m"(*(const C32::V*)b), [a] "x"(a), [factor] "x"(factor));
 }
 
-// The carrier's own register, whose loads would be too many: B is in a register, too.
+// The step of a register in the carrier's own format. b is in a CPU register as well, since one load for each step would be too many.
 INL void native_step(C32::V& s, C32::V a, C32::V b) {
     __asm__ volatile("vfmadd231ps %[b], %[a], %[s]" : [s] "+x"(s) : [b] "x"(b), [a] "x"(a));
 }
 
-// A tile's registers as they are and what makes them so: the terms of sunk panels.
+// A tile of rescaled panels, and the factors of the rescaling.
 struct Rescaled {
     const Tile& t;
     const Const<C32> add;
-    const C32::V a, b, c, sum;  // multiply what is sunk; `sum` what is not
+    const C32::V a, b, c, sum;  // a, b and c undo the rescaling of elements of A, of B and of sums; `sum` rescales sums
     Rescaled(const Tile& tile, const Rescaling& rescaling)
         : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-rescaling.a))), b(splat<C32>(Const<C32>::power(-rescaling.b))),
           c(splat<C32>(Const<C32>::power(-rescaling.a - rescaling.b))), sum(splat<C32>(Const<C32>::power(rescaling.a + rescaling.b))) {}
 };
 
-// Where the elements of a row of A begin: rows of several panels.
+// The address of a row's first element of A. `row` counts through several panels.
 INL const float* row_of(const Tile& t, int row) { return (const float*)t.a + row / MR * MR * t.k + row % MR; }
 
-// Terms [from, to) of ROWS rows of one panel of B, from their sunk registers, `pitch` elements from row to row.
+// The fallback for terms [from, to) of ROWS rows and one panel of B, by values that are not rescaled. c has the rescaled sums before them,
+// `pitch` elements from row to row.
 template <int ROWS>
 static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, const float* const* a, const float* b, float* c, int64_t pitch,
                                                        int64_t from, int64_t to) {
@@ -76,12 +78,13 @@ static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, cons
         for (int j = 0; j < NV; ++j) store(c + i * pitch + j * C32::L, s[i][j] * x.sum);
 }
 
-// ROWS rows of PANELS panels.
+// The sums of ROWS rows of A and PANELS panels of B.
 template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
     typedef C32::V V;
     static constexpr int L = C32::L, NR = NV * L;
-    // Terms of one look: at first, at most, and where a sum was small; so many looks that find nothing double them. What is computed
-    // carefully costs so many times as much.
+    // Terms between two reads of the flags: FIRST, at most LONGEST, and SHORTEST where a sum was small. QUIET_STEPS reads that find nothing
+    // double their number. A term of the fallback costs as much as EXACT_STEPS_NEEDED terms. The fallback takes all terms that are left
+    // where those computed again cost more than all terms so far plus MOST_AGAIN.
     static constexpr int64_t FIRST = 8, LONGEST = 64, SHORTEST = 4, QUIET_STEPS = 4, EXACT_STEPS_NEEDED = 4, MOST_AGAIN = 64;
 
     const Rescaled& x;
@@ -124,7 +127,7 @@ template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
             }
         }
     }
-    // Those of the two factors that are fewer wait in registers for the others.
+    // The operand that has fewer vectors stays in CPU registers. The vectors of the other one are read one after the other.
     INL_MEMBER void native_terms(const float* const* left, const float* b0, const float* b1, int64_t n) {
         constexpr int WIDE = PANELS * NV;
         for (int64_t k = 0; k < n; ++k, b0 += NR, b1 += NR) {
@@ -153,7 +156,7 @@ template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
         return !none_set(any);
     }
 
-    // Terms [k, k + n), of which none is known to be small; false: one is, and registers are as they were.
+    // Tries terms [k, k + n). Returns false where a sum was small; the sums are then those before these terms.
     INL_MEMBER bool try_terms(int64_t k, int64_t n) {
         terms(k, n);
         if (__builtin_expect(SmallSums::seen(), 0)) {
@@ -171,7 +174,8 @@ template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
     }
 };
 
-// Terms from k to `to`, and further while a sum is -0, a few at a time; where it ends. `care`: how many were computed carefully.
+// Computes terms from k to `to` again, a few at a time, and continues past `to` while a sum is -0. Returns the first term that is left.
+// Adds the number of terms of the fallback to exact_steps.
 template <int ROWS, int PANELS>
 static __attribute__((noinline)) int64_t rows_slowly(const Rescaled& x, int row, int64_t k, int64_t to, int64_t& exact_steps) {
     typedef MultiTileRows<ROWS, PANELS, SUB> Rows;
@@ -194,11 +198,11 @@ static __attribute__((noinline)) int64_t rows_slowly(const Rescaled& x, int row,
     return k;
 }
 
-// All terms of sunk panels. What was computed again is counted.
+// All terms of rescaled panels. Returns the cost of what was computed again, in terms.
 template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_checked_at_once(const Rescaled& x, int row) {
     typedef MultiTileRows<ROWS, PANELS, SUB> Rows;
     Rows rows(x, row);
-    int64_t n = Rows::FIRST, quiet = 0, again = 0, exact_steps = 0;  // at first every look doubles n
+    int64_t n = Rows::FIRST, quiet = 0, again = 0, exact_steps = 0;  // at first every read of the flags doubles n
     rows.get();
     SmallSums::clear();
     for (int64_t k = 0; k < x.t.k;) {
@@ -214,7 +218,7 @@ template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_ch
             rows.get();
             n = now / 2 < Rows::SHORTEST ? Rows::SHORTEST : now / 2;
             quiet = Rows::QUIET_STEPS;
-            if (again + exact_steps * Rows::EXACT_STEPS_NEEDED > k + Rows::MOST_AGAIN) {  // too much, whatever the rest is like
+            if (again + exact_steps * Rows::EXACT_STEPS_NEEDED > k + Rows::MOST_AGAIN) {  // too many, whatever the remaining terms are like
                 Rows::recompute_exactly(x, row, k, x.t.k);
                 return again + (exact_steps + x.t.k - k) * Rows::EXACT_STEPS_NEEDED;
             }
@@ -230,7 +234,8 @@ template <int ROWS, int PANELS, int KIND> static __attribute__((noinline)) int64
     return 0;
 }
 
-// The next of `left` rows: twelve sums where they can be; how many, and `again` what rows_at_once() counts.
+// Computes the next of `left` rows, twelve sums where possible. Returns the number of rows, and adds the result of rows_at_once() to
+// `again`.
 template <int PANELS, int KIND> static int some_rows(const Rescaled& x, int row, int left, int64_t& again) {
     if constexpr (PANELS == 1) {
         if (left % 6 == 0 || left == 16 || left == 10) return again += rows_at_once<6, 1, KIND>(x, row), 6;
@@ -241,7 +246,7 @@ template <int PANELS, int KIND> static int some_rows(const Rescaled& x, int row,
     }
 }
 
-// False: what was computed again is a third of all.
+// Returns false where the terms computed again cost more than a third of all.
 template <int PANELS, int KIND> static bool tiles_at_once(const Tile& t, int tiles, const Rescaling& rescaling) {
     const Rescaled x(t, rescaling);
     const int rows = tiles * (int)MR;

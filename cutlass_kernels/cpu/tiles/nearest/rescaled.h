@@ -1,14 +1,15 @@
-// Tiles below one another of registers whose sums are rounded by an addition to their bits and a mask, wherever they lie.
+// Tiles below one another in one call (MultiTile::TRUNCATE): registers whose sums are rounded by an addition to their bits and a mask,
+// normal and small sums alike. `truncates` in product/kernel_choice.h says when they are chosen.
 //
-// Values are multiplied by that power of two for which 2^emin is the least normal float (Sink). Below it the last place of floats is
-// 2^-149 and that of the format is 2^(-126 - p + 1), so that the same bits go as from the last binade above: among the format's
-// subnormals the addition and the mask are those of its normal numbers, a carry between both included. Nothing is looked at but, of sums
-// to nearest even, whether one is on a midpoint (truncated_sums.h). Signs of zeros are the machine's own.
+// Values are multiplied by the power of two that makes 2^emin the least normal float (Rescaling). Below 2^emin the last place of floats is
+// then 2^-149, and that of the format is 2^(-126 - p + 1). So as many bits are discarded there as in the last binade above. The addition
+// and the mask of normal numbers round the format's subnormals as well, a carry from these to those included. Sums need no check, except
+// that sums to nearest even are checked for midpoints (rescaled_nearest.h). The signs of zeros are those of the hardware.
 //
-// Small sums are right, but processors may take a hundred cycles for each. They set the flags of denormal operands or underflow, which
-// are looked at after a stretch of terms; where they are set, sums that are small now are counted, and where there are
-// too many, other kernels are faster for what follows. So operations round as the processor's mode has it: where an instruction names its
-// own direction, it sets no flags.
+// Small sums are right, but processors may take a hundred cycles for each. They set the flag of denormal operands or of underflow. The
+// flags are read after a number of terms. Where one is set, the sums that are small at that moment are counted. Where these are too many,
+// other kernels are faster for what follows. For the flags, operations round by the processor's mode: an instruction with an embedded
+// direction sets none.
 #pragma once
 #include "tiles/stochastic/stochastic.h"
 #include "tiles/nearest/rescaled_tile.h"
@@ -18,8 +19,8 @@
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
-// How many vectors of a tile's last step met a number that is neither zero nor a normal float: sums as they are, or before their rounding
-// (which may make zero of them), where the last term is added once more.
+// How many vectors of a tile had a subnormal number in the last step. It counts subnormal sums after the step, and sums that are subnormal
+// before their rounding, which may make zeros of them. For the latter it adds the last term once more.
 static __attribute__((noinline)) int64_t small_vectors(const Tile& t) {
     const float *const a = (const float*)t.a + (t.k - 1) * MR, *const b = (const float*)t.b + (t.k - 1) * NV * C32::L;
     int64_t n = 0;
@@ -59,7 +60,7 @@ template <int MODE> struct TruncateInMode {
 
 template <bool WIDE_BITS> struct TruncateStochastic {
     static constexpr RoundingState::Direction DIRECTION = RoundingState::TO_ZERO;
-    Stochastic<FMA_NEAR, WIDE_BITS, false, true> kernel;  // the mode makes nearest operations ones toward zero
+    Stochastic<FMA_NEAR, WIDE_BITS, false, true> kernel;  // under the mode, nearest operations round toward zero
     explicit TruncateStochastic(const Tile& tile) : kernel(tile) {}
     bool run() {
         kernel.all();
@@ -67,20 +68,23 @@ template <bool WIDE_BITS> struct TruncateStochastic {
     }
 };
 
-constexpr int64_t RESCALED_TERMS = MidpointTerms::MOST, FIRST_CHECK = 16;  // terms to a look at the flags, which waits for all sums
-// So many small vectors are too many, and one for so many tiles looked at; they are counted in one tile of so many.
+// Terms before a read of the flags, and before the first one. A read waits for all sums.
+constexpr int64_t RESCALED_TERMS = MidpointTerms::MOST, FIRST_CHECK = 16;
+// Small vectors are counted in one of SAMPLE tiles. They are too many if they are at least MANY_SMALL, and more than one in SMALL_TILES
+// tiles that were checked.
 constexpr int SAMPLE = 4;
 constexpr int64_t MANY_SMALL = 3 * SAMPLE, SMALL_TILES = 16;
 
-// Tiles below one another, some terms of all at a time: their panel of B is sunk here, and stays in the first-level cache.
+// Tiles below one another. All tiles take some terms before any takes the next ones. These terms of the panel of B are rescaled here, and
+// stay in the first-level cache.
 template <class Kernel> struct RescaledTiles {
     static constexpr int64_t SIZE = MR * NV * C32::L;
     const Tile& whole;
     MultiTile& how;
-    Tile t;  // of the kernel
+    Tile t;  // the tile and the terms that the kernel computes
     const gemmsim::Cast add;
     Kernel kernel;
-    int64_t at = 0;  // the first of its terms
+    int64_t at = 0;  // the first of these terms
     alignas(64) float b[RESCALED_TERMS * NV * C32::L];
     RescaledTiles(const Tile& tile, MultiTile& multi_tile)
         : whole(tile), how(multi_tile), t(tile), add(rescaled(*tile.add, how.rescaling.a + how.rescaling.b)), kernel(with_add()) {}
@@ -98,7 +102,7 @@ template <class Kernel> struct RescaledTiles {
         if (whole.low_a) t.low_a = whole.low_a + q * whole.k + at, t.low_b = whole.low_b + at;
         return t;
     }
-    // False: sums are small, or on midpoints, too often.
+    // Returns false where sums are small or on midpoints too often.
     bool run() {
         const RoundingState state(Kernel::DIRECTION);
         const C32::V factor = splat<C32>(Const<C32>::power(how.rescaling.b));
@@ -132,7 +136,7 @@ template <class Kernel> static bool tiles_rescaled(const Tile& t, MultiTile& how
     return true;
 }
 
-// Kinds PLAIN and SUB to nearest even, and FAST.
+// The entry point: kinds PLAIN and SUB to nearest even, and kind FAST in other modes.
 static bool truncated_multi_tile(const Tile& t, MultiTile& how) {
     switch (t.add->mode) {
         case RNE: return tiles_rescaled<TruncateNearest>(t, how);

@@ -1,13 +1,16 @@
-// Sunk registers (rescaled.h) that are rounded to nearest even: away by the bits, as none of their sums is on a midpoint but in few terms
-// (midpoint_filter.h). In these every sum is looked at. Below a midpoint a sum cut toward zero is rounded as it is; what is on one then may
-// have been above it, and is done again by both directions.
+// Rescaled registers (rescaled.h) to nearest even.
+//
+// Few terms can put a sum on a midpoint (midpoint_filter.h). In all other terms a sum is rounded toward zero. Half of the last place is
+// then added to its bits, and the rest is truncated.
+// In the few terms every sum is checked after the rounding toward zero. A sum that is not on a midpoint is rounded right by the same
+// operations. A sum on a midpoint may have been above it, and is computed again from both directed results.
 #pragma once
 #include "tiles/nearest/rescaled_rows.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
-// Values sunk and rounded once, from the exact sum rounded to odd; AVX2 is rounding down.
+// A step of rescaled values that is rounded once, from the exact sum rounded to odd. On AVX2 the processor's mode must be down.
 struct FromOdd {
     typedef C32::V V;
     typedef C32::VU VU;
@@ -30,7 +33,7 @@ template <int ROWS> static __attribute__((noinline)) void rows_from_odd(const Ti
             store(c, rounded(in_register(splat<C32>(a[i])), load<C32::V>(b + j * C32::L), load<C32::V>(c)));
         }
 }
-// Term k of rows whose registers are in the tile's c.
+// Computes term k of ROWS rows, from the sums in the tile's c.
 template <int ROWS> static void again_from_odd(const Tile& t, int row, int64_t k) {
 #if ISA_MODES
     const RoundingWithin state(RoundingState::DOWN);
@@ -61,7 +64,7 @@ struct TruncateNearest {
     typedef C32::VU VU;
     static constexpr RoundingState::Direction DIRECTION = RoundingState::TO_ZERO;
     static constexpr int ROWS = ISA_DIRECTED ? 8 : 4;
-    static constexpr int64_t RARE = 4;  // one step of so many may have to be done again
+    static constexpr int64_t RARE = 4;  // one step in RARE may be computed again
     const Tile& t;
     int64_t again = 0, all = 0, fallback = 0, terms = 0;
     explicit TruncateNearest(const Tile& tile) : t(tile) {}
@@ -82,7 +85,7 @@ struct TruncateNearest {
         return again * RARE <= all + 2 * RARE;
     }
 #if ISA_AVX512
-    // Four rows of which all terms are careful.
+    // Four rows in which the sums of all terms are checked. Returns how many steps were computed again.
     __attribute__((noinline)) int64_t rows_speculative(int row) const {
         enum { N = 4 };
         const FromOdd rounded(*t.add);

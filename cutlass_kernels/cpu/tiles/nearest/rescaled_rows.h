@@ -1,4 +1,4 @@
-// Rows of a tile of sunk registers (rescaled.h) whose sums are cut.
+// Rows of a tile of rescaled registers (rescaled.h) whose sums are truncated.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/nearest/midpoint_filter.h"
@@ -6,7 +6,7 @@
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
-// Whether sums cut toward zero, half of the last place added, had a midpoint among them: nothing below that place is left then.
+// Detects midpoints among sums rounded toward zero to which half of the last place was added: nothing is left below that place then.
 struct Midpoints {
     typedef C32::VU VU;
 #if ISA_AVX512
@@ -20,9 +20,9 @@ struct Midpoints {
 #endif
 };
 
-// Sums of ROWS rows, in the processor's mode toward zero: cut as they are (RTZ), or half of the last place added before (RNA), which is
-// nearest even, too (RNE), but of sums on a midpoint. In its mode up or down (RU, RD) all that goes is added before where that is away
-// from zero.
+// Sums of ROWS rows. RTZ, RNA and RNE run under the processor's mode toward zero. RTZ truncates sums as they are. RNA adds half of the last
+// place first. RNE does the same, which is nearest even as well unless a sum is on a midpoint.
+// RU and RD run under the modes up and down. They add all discarded bits first where their direction is away from zero.
 template <int MODE, int ROWS> struct RescaledRows {
     typedef C32::V V;
     typedef C32::VU VU;
@@ -62,7 +62,7 @@ template <int MODE, int ROWS> struct RescaledRows {
         });
         next();
     }
-    // term(), without next(). Whether a sum cut toward zero is on a midpoint: it is not rounded then.
+    // term() without next(). Returns whether a sum rounded toward zero is on a midpoint; its rounding may then be wrong.
     INL_MEMBER bool checked_term() {
         Midpoints seen;
         each([&](int i, int j) __attribute__((always_inline)) {

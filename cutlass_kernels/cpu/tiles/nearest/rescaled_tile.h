@@ -1,15 +1,16 @@
-// Tiles of float lanes whose values are multiplied by a power of two: that one for which the least normal number of the format is 2.
+// Tiles of float lanes with rescaled values: a power of two multiplies them so that the least normal number of the format is 2.
 //
-// The normal numbers are then those with the highest bit of a float's exponent, so that whether all of several sums are is known
-// from the AND of them, one instruction a vector (checks.h). The planner says by what to multiply (Tile::lift), where nothing leaves
-// float's range by it. Roundings and their ties are those of the casts with all their exponents moved: what the machine makes of a
-// sum differs only below 2^-126, where it is zero of the format, of the same sign, in either place.
+// The normal numbers are then those that have the highest bit of a float's exponent. So the AND of several sums says whether all of them
+// are normal, by one instruction a vector (checks.h). The planner chooses the power of two (Tile::scaled_by), where no value leaves float's
+// range by it. The roundings are those of the casts with all exponents moved, ties included. The hardware's own rounding of a sum differs
+// only below 2^-126. There the sum becomes a zero of the format, of the same sign, with and without rescaling.
 #pragma once
 #include "tiles/rounders.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
 
+// The cast of values that are multiplied by 2^by.
 inline gemmsim::Cast rescaled(gemmsim::Cast c, int by) {
     c.emin += by;
     c.emax += by;
@@ -22,7 +23,7 @@ INL void times(float* x, int64_t n, C32::V factor) {
     for (int64_t i = 0; i < n; i += C32::L) store(x + i, load<C32::V>(x + i) * factor);
 }
 
-// A tile with the casts of lifted values and, while this lives, lifted registers; its panel of A is so already.
+// A tile with the casts of rescaled values. Its panel of A is rescaled already; the sums in c are rescaled while the object lives.
 struct RescaledTile : Tile {
     static constexpr int64_t SIZE = MR * NV * C32::L;
     const gemmsim::Cast of_mul, of_add;

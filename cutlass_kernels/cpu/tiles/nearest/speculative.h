@@ -1,11 +1,13 @@
-// Nearest-even tiles by the carrier's nearest sums.
+// Tiles to nearest even, computed speculatively from the carrier's nearest sums. tiles.cpp says which steps and kinds use them.
 //
-// Such a sum, rounded to the format, is wrong only if it was not exact and lies on a midpoint of the format, if it is below 2^emin,
-// where the format's last place is another one, or if it is past the format's end. So the sums of a few rows are looked at together
-// as they are rounded: if any is on a midpoint (of exact steps), below 2^emin (as zeros are) or past an end (where there may be
-// overflows), these rows take the step again from the registers as they were. Products are rounded once from their exact values,
-// so that only their magnitudes are looked at.
-// By modes products must not underflow in the carrier; then a sum is zero only if it is exactly that.
+// The carrier's nearest sum, rounded to the format, is wrong in three cases only:
+//   it was not exact and lies on a midpoint of the format;
+//   it is below 2^emin, where the format's last place is another one;
+//   it is past the format's end.
+// So the sums of a few rows are checked together as they are rounded. The check fails if any sum is on a midpoint (exact steps), below
+// 2^emin (zeros too) or past an end (where overflow is possible). These rows then take the step again from the sums before it.
+// A product is rounded once from its exact value, so that only its magnitude is checked.
+// Under modes (ISA_MODES) products must not underflow in the carrier. A sum is then zero only if it is exactly zero.
 #pragma once
 #include "tiles/nearest/rescaled_tile.h"
 #include "tiles/directed/round_to_odd.h"
@@ -17,7 +19,8 @@ namespace gemmsim::NS {
 
 constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
 
-// Terms [from, from + n) of ROWS rows, carefully. To odd by the error of the nearest sum (vec.h) where products are exact.
+// The fallback: terms [from, from + n) of ROWS rows without speculation. Steps to odd run under two modes where the direction of rounding
+// is a mode of the processor (mode_switch.h).
 template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)) void exact_segment(const Tile& t, int row, int64_t from,
                                                                                                int64_t n, const Const<C>& mul,
                                                                                                const Const<C>& add) {
@@ -29,7 +32,7 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
                                     add);
 }
 
-// What registers are looked at with.
+// The type that checks sums or products.
 template <class C, int KIND, bool SHORT, bool MIDPOINTS> struct ChecksFor {
     typedef Seen<C, MIDPOINTS, KIND != PLAIN, (KIND > SUB)> type;
 };
@@ -39,22 +42,26 @@ template <bool MIDPOINTS> struct ChecksFor<C32, SUB, true, MIDPOINTS> {
 };
 #endif
 
-// Terms from `from` on of ROWS rows; where it ends: at the tile's end, or before, where what is looked for is no exception.
-// For what sums are looked at: nothing, magnitudes (and, by kinds, ends), midpoints too (where these matter). Registers must be
-// rounded already if not for all, and none be -0 or below 2^emin if for nothing.
+// What the checks of sums look for. UNSEEN: nothing. MAGNITUDES: small sums and, by kind, sums past the ends. ALL: midpoints as well, where
+// steps are to odd.
+// Without ALL, the sums that speculation starts from must be values of the format. With UNSEEN, none of them may be -0 or, where the kind
+// has small sums, below 2^emin, +0 excepted.
 enum Sums : int { UNSEEN = 0, MAGNITUDES = 1, ALL = 2 };
+// Speculates on the terms of ROWS rows from `from` on. run() returns where it ended: at the tile's end, or earlier where the checks fail
+// often or where the sums do not allow a start.
 template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Speculative {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef typename C::T T;
     static constexpr bool PRODUCTS = STEP == MA_NEAR || STEP == MA_ODD;
-    static constexpr int GROUP = ROWS < SPECULATIVE_GROUP ? ROWS : SPECULATIVE_GROUP;  // rows looked at together
-    // More registers than there are: sums stay in the first-level cache, and the compiler is told to leave them there.
+    static constexpr int GROUP = ROWS < SPECULATIVE_GROUP ? ROWS : SPECULATIVE_GROUP;  // rows that are checked together
+    // The sums need more CPU registers than there are. They stay in the first-level cache; a clobber of memory keeps the compiler from
+    // copying them to registers.
     static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && !SHORT && ROWS * NV > 8;
     static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
     typedef typename ChecksFor<C, KIND, SHORT, to_odd(STEP) && SUMS == ALL>::type Checked;
-    typedef typename ChecksFor<C, KIND, SHORT, false>::type CheckedProducts;  // which need no look for midpoints
+    typedef typename ChecksFor<C, KIND, SHORT, false>::type CheckedProducts;  // products need no check for midpoints
 
     const Tile& t;
     const Const<C>& mul;
@@ -87,8 +94,8 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
         else s[IN_CACHE ? 0 : i][j] = x;
     }
 
-    // Rows [first, first + GROUP) of term k, carefully: from operands that the compiler does not know again, or it would keep what
-    // it made of them for this, in every step.
+    // The fallback for term k of rows [first, first + GROUP). in_register hides from the compiler which operands these are. Else it would
+    // share values with the fast step, and keep them for the fallback in every step.
     INL_MEMBER void again(int64_t k, int first, V (&next)[GROUP][NV]) const {
 #if ISA_MODES
         if (to_odd(STEP)) return again_by_modes(k, first, next);
@@ -98,7 +105,8 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
         });
     }
 #if ISA_MODES
-    // `x` rounded, and whether that may be wrong: on a midpoint, wherever that is; without MIDPOINTS, of those below 2^emin.
+    // x rounded, also below 2^emin. Sets `wrong` where that may be wrong: on a midpoint or, with LARGE, past the format's end. Without
+    // MIDPOINTS only midpoints below 2^emin count. There, kind FTZ counts every x but zero.
     template <bool MIDPOINTS> static INL_MEMBER V recompute(V x, const CheckConstants<C>& w, const Const<C>& f, VI& wrong) {
         const VI on = MIDPOINTS ? w.on_midpoint(x) : VI{};
         if (!SMALL) {
@@ -132,7 +140,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     }
 #endif
 
-    // On AVX2 half of the sums go to the units of multiplications, half to those of additions.
+    // On AVX2, SHORT applies to every other vector, so that half of the roundings use the multipliers and half the adders.
     static constexpr bool is_short(int j) { return SHORT && (ISA_DIRECTED || j % 2); }
     static INL_MEMBER V far(V x, const CheckConstants<C>& w, int j) { return is_short(j) ? w.template far<true>(x) : w.template far<false>(x); }
     static INL_MEMBER V near(V x, V far, const CheckConstants<C>& w, int j) {
@@ -141,7 +149,8 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     static INL_MEMBER V rounded(V x, const CheckConstants<C>& w, int j) { return near(x, far(x, w, j), w, j); }
 
     INL_MEMBER void group(int64_t k, int first) {
-        V sum[GROUP][NV], next[GROUP][NV];  // next: of SHORT, half way before the looks, so that fewer registers are in use
+        // With SHORT, `next` has the first half of the roundings until the checks are done, so that fewer registers are in use.
+        V sum[GROUP][NV], next[GROUP][NV];
         Checked sums;
         CheckedProducts products;
         each<GROUP>([&](int i, int j) __attribute__((always_inline)) {
@@ -191,8 +200,10 @@ static __attribute__((noinline)) int64_t rows_speculative(const Tile& t, int row
     return rows.run();
 }
 
-// `before`: another try; twice as much each time.
+// Terms that the fallback computes before the second attempt.
 constexpr int64_t FIRST_SEGMENT = 64;
+// Speculates on all terms of ROWS rows. Where speculation ends early, the fallback computes `before` terms before another attempt; `before`
+// doubles each time.
 template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT = false>
 INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& add, int64_t& before) {
     for (int64_t k = 0;; before *= 2) {
@@ -205,10 +216,10 @@ INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& 
     }
 }
 
-// Doubles are rounded to formats of at most so many bits in two instructions (checks.h).
+// The most bits of a format to which doubles are rounded in two instructions (SHORT in checks.h).
 constexpr int SHORT_BITS_OF_DOUBLES = 25;
 
-// Whether eight rows are rounded in two instructions (all sums, or every other one); on AVX2 where panels are lifted.
+// Whether eight rows may use SHORT: for all sums on AVX-512, for every other one on AVX2, and there only where panels are rescaled.
 template <class C, int STEP, int KIND> constexpr bool short_rounds() {
     if (ISA_DIRECTED) return KIND <= SUB && STEP == FMA_ODD;
     return sizeof(typename C::T) == 4 && !ISA_NEON && KIND == SUB;
@@ -243,15 +254,16 @@ template <class C, int STEP, int KIND, int SUMS> static void tile_of_speculative
     rows_of_speculative<C, STEP, KIND, SUMS>(t);
 }
 
-// Sums of random data are on a midpoint once in 2^(bits dropped); with fewer of these, embedded rounding to odd is faster.
+// The fewest discarded bits for which speculation pays. Sums of random data are on a midpoint once in 2^(discarded bits). With fewer bits
+// rounding to odd by embedded rounding is faster.
 constexpr int LEAST_DROPPED = 11;
 
-// Whether nearest sums of a rounded product and a register that holds a value of the format are what is asked for, whatever
-// midpoints they are on: lemma A of kernel_choice.h. And whether those below 2^emin are exact.
+// nearest_sums: whether the nearest sum of a rounded product and a value of the format rounds right, on midpoints too. This is lemma A of
+// product/bounds.h. one_grid: whether such sums below 2^emin are exact, because products are multiples of the register's quantum.
 inline bool nearest_sums(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) { return mul.p <= add.p && 2 * add.p <= bits - 1; }
 inline bool one_grid(const gemmsim::Cast& mul, const gemmsim::Cast& add) { return mul.emin - mul.p >= add.emin - add.p; }
 
-// Kinds PLAIN (of steps to odd) to FTZ.
+// Entry point of kinds PLAIN (steps to odd only) to FTZ.
 template <class C, int STEP, int KIND> static void tile_speculative(const Tile& t) {
     const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
     if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);

@@ -1,9 +1,11 @@
-// Four rows of a plain nearest-even register of float lanes whose sums are cut by their bits.
+// Speculative kernels of a plain nearest-even register in float lanes that truncate the bits of its sums, four rows at a time.
+// tile_nearest() below chooses them.
 //
-// Sums on a midpoint are done again in any case (speculative.h), so that the others need no care for ties: half of the last place is
-// added to the bits, and what is below it is cut off. Two short instructions, and a midpoint is what has nothing below it after
-// the first. Steps that need no look for midpoints are rounded by the carrier's own operations. As values are looked at after
-// their rounding, one just below 2^emin may have become that: it does on the wider grid there, too.
+// Sums on a midpoint are computed again in any case (speculative.h), so that the rounding of the others need not handle ties. Half of the
+// last place is added to the bits, and the bits below that place are cleared: two short instructions. A sum is on a midpoint if nothing is
+// below that place after the addition. Steps that need no check for midpoints are rounded by the carrier's own operations.
+// Values may be checked after their rounding, and one just below 2^emin may have become 2^emin. That is right, because the wider grid below
+// 2^emin gives 2^emin as well.
 #pragma once
 #include "tiles/stochastic/float64_lanes.h"
 #include "tiles/nearest/speculative.h"
@@ -11,14 +13,15 @@
 #if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
 namespace gemmsim::NS {
 
-// How sums below 2^emin are told: there are none; by the highest bit of a lifted exponent; by magnitudes. IN_16_BITS: there are none,
-// and a midpoint has nothing in the lower half of its bits.
+// How sums below 2^emin are detected. NOT_SMALL: there are none. RESCALED: by the exponent's highest bit in rescaled sums.
+// SMALL_MAGNITUDES: by magnitudes. IN_16_BITS: there are none, and a midpoint plus half of the last place has zeros in its lower 16 bits.
 enum Smallness : int { NOT_SMALL = 0, RESCALED = 1, SMALL_MAGNITUDES = 2, IN_16_BITS = 3 };
 
 // The highest bit of a float's exponent.
 constexpr uint32_t HIGH_EXPONENT = 1u << 30;
 
-// What is added to bits, which of them stay, which go, and which AVX2 looks at: of lifted sums the exponent's highest, too.
+// Constants of the bits: what is added to them (half), which are kept (keep), which are discarded (low), and which AVX2 checks
+// (checked_bits). For RESCALED the checked bits include the exponent's highest bit.
 struct Places {
     typedef C32::VU VU;
     VU half, keep, low, checked_bits;
@@ -27,11 +30,11 @@ struct Places {
           low(in_register(~keep)), checked_bits(in_register(~keep | splat_u<C32>(smallness == RESCALED ? HIGH_EXPONENT : 0))) {}
 };
 
-// What sums have been like since this was made.
+// What the sums were like since an object of this type was made.
 #if ISA_DIRECTED
 template <bool TIES, int SMALLNESS> struct SeenTruncated {
     typedef C32::VI VI;
-    static constexpr int CHAINS = 4;  // an instruction that adds to a mask waits for the one before it
+    static constexpr int CHAINS = 4;  // chains of masks, because an update of a mask waits for the one before it
     __mmask16 uneven[CHAINS] = {0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF};
     VI normal = VI{} - 1, held = {};
     C32::V least = splat<C32>(Const<C32>::power(C32::EMAX));
@@ -59,9 +62,10 @@ template <bool TIES, int SMALLNESS> struct SeenTruncated {
     typedef C32::VI VI;
     VI least = splat_i<C32>(SMALLNESS == IN_16_BITS ? -1 : INT32_MAX);
 
-    // The bits that are looked at are a number: of a midpoint that of its exponent's bit alone or zero, of a small sum less than that
-    // bit, of others more. So the least of these numbers tells of both.
-    INL_MEMBER void note_ties(C32::VU t, const Places& w, int) {  // a chain that the compiler does not make a tree of
+    // The checked bits are an integer. On a midpoint it is the exponent's bit alone (zero without RESCALED). For a small sum it is less
+    // than that bit, and for every other sum it is more. So the least of these integers detects both.
+    // in_register keeps the compiler from making a tree of this chain of minima.
+    INL_MEMBER void note_ties(C32::VU t, const Places& w, int) {
         if (SMALLNESS == IN_16_BITS) least = in_register((VI)_mm256_min_epu16((__m256i)least, (__m256i)t));
         else least = in_register(imin(least, (VI)(t & w.checked_bits)));
     }
@@ -69,14 +73,15 @@ template <bool TIES, int SMALLNESS> struct SeenTruncated {
     INL_MEMBER bool found(const CheckConstants<C32>&) const {
         if (SMALLNESS != IN_16_BITS) return !none_set(least <= (VI)splat_u<C32>(SMALLNESS == RESCALED ? HIGH_EXPONENT : 0));
         const __m256i none = _mm256_cmpeq_epi16((__m256i)least, _mm256_setzero_si256());
-        return !none_set((VI)_mm256_slli_epi32(none, 16));  // whatever the upper halves are
+        return !none_set((VI)_mm256_slli_epi32(none, 16));  // the upper halves do not matter
     }
 };
 #endif
 
-constexpr int TRUNCATED_ROWS = 4;  // looked at together
+constexpr int TRUNCATED_ROWS = 4;  // rows that are checked together
 
-// One vector's step, carefully.
+// The fallback for one vector's step. Of exact steps it tries truncation first. Under modes it then tries a rounding by a power of two, and
+// takes double lanes last.
 template <int STEP, int KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C32::V s, const Places& w, const CheckConstants<C32>& checks,
                                                    const Const<C32>& add, const Const<C64>& wide) {
     typedef C32::VU VU;
@@ -99,7 +104,7 @@ template <int STEP, int KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C
     return step<C32, STEP, KIND>(a, b, s, add, add, VU{}, VU{});
 }
 
-// What does not change within a tile.
+// The constants of one tile.
 struct TruncatedTile {
     const Tile& t;
     const Const<C32> add;
@@ -109,11 +114,11 @@ struct TruncatedTile {
         : t(tile), add(Const<C32>::make(*tile.add)), wide(Const<C64>::make(*tile.add)), checks(add, *tile.add) {}
 };
 
-// This way is left where one look in so many terms or the first two find something. AVX2 goes on a term at a time then, and only if
-// that finds too much, another way.
+// Truncation ends where checks fail more often than once, plus once in RARE terms. AVX2 then continues with one term at a time, and ends
+// only if that fails too often as well.
 template <int TERMS> constexpr int RARE = TERMS == 1 ? 4 : ISA_DIRECTED ? 8 : 56;
 
-// Terms [k, k + n) from the registers as they are in the tile's c.
+// The fallback for terms [k, k + n), from the sums in the tile's c.
 template <int STEP, int KIND> static __attribute__((noinline)) void recompute_segment(const TruncatedTile& x, int row, int64_t k, int n) {
     const Places places(x.t.add->p);
     const float *a = (const float*)x.t.a + k * MR + row, *b = (const float*)x.t.b + k * NV * C32::L;
@@ -158,7 +163,8 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * L, from_s[i][j]);
     }
-    // Terms [k, k + STEPS): registers stay in registers; as they were they are in others or, where there are none, in memory.
+    // Terms [k, k + STEPS). The sums stay in CPU registers. The sums before these terms are in other registers (AVX-512) or in memory
+    // (AVX2).
     template <int STEPS> INL_MEMBER void steps(int64_t k) {
         const float *const ak = a + k * MR, *const bk = b + k * NV * L;
         SeenTruncated<TIES, SMALLNESS> seen;
@@ -187,7 +193,7 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
                     }
                 }
             }
-            if (!ISA_DIRECTED) __asm__ volatile("" ::: "memory");  // panels are read where they are used
+            if (!ISA_DIRECTED) __asm__ volatile("" ::: "memory");  // keeps the compiler from reading panels before it uses them
         }
         if (__builtin_expect(seen.found(x.checks), 0)) {
             if (ISA_DIRECTED && STEPS == 1) {
@@ -205,14 +211,14 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
             if (++found * RARE<STEPS> > k - from + RARE<STEPS>) end = k + STEPS;
         }
 #pragma GCC unroll 4
-        for (int i = 0; i < TRUNCATED_ROWS; ++i)  // both ways meet in registers
+        for (int i = 0; i < TRUNCATED_ROWS; ++i)  // the sums are in CPU registers after both branches
 #pragma GCC unroll 4
             for (int j = 0; j < NV; ++j) s[i][j] = in_register(s[i][j]);
     }
     INL_MEMBER int64_t run() {
         get();
         int64_t k = from;
-        // AVX2 has no registers for the sums as they were and stores them with each look
+        // Terms that are checked together. AVX2 has no registers left for the sums before a step, and stores them for each check.
         constexpr int TOGETHER = TIES && ISA_DIRECTED ? 1 : 2;
         for (; k + TOGETHER <= end; k += TOGETHER) steps<TOGETHER>(k);
         if (!ISA_DIRECTED) {
@@ -226,15 +232,15 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
     }
 };
 
-// Terms [from, to) of four rows; where it ends: at `to`, or before, where what is looked for is no exception (speculative.h).
+// Terms [from, to) of four rows. Returns where it ended: at `to`, or earlier where the checks fail often.
 template <int STEP, int KIND, int SMALLNESS>
 static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
     TruncatedRows<STEP, KIND, SMALLNESS> rows(x, row, from, to);
     return rows.run();
 }
 
-// Terms [from, to) of four rows or, where they lie beside others, of those eight: what is no exception in the first four is none in
-// the others, most likely, and the other way of doing it is faster for eight.
+// Terms [from, to) of four or eight rows. Of eight rows the second four run to where the first four ended, and the fallback then takes all
+// eight. Where checks of the first four fail often, those of the others most likely do as well. The fallback is faster for eight rows.
 template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
     int64_t k = from;
     for (int64_t before = FIRST_SEGMENT; k < to; before *= 2) {
@@ -260,11 +266,11 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Ti
 
 constexpr int HALF_OF_BITS = 16;
 
-// Kinds PLAIN (of steps to odd) to FTZ.
+// Entry point of kinds PLAIN (steps to odd only) to FTZ: truncation where it applies, else tile_speculative().
 template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
     if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
         const int dropped = C::MB + 1 - t.add->p;
-        // sums of exact products are often on midpoints, and AVX2 is sooner done again with two rows
+        // Sums of exact products are often on midpoints. AVX2 computes two rows (speculative.h) again faster than four.
         const bool often = !ISA_DIRECTED && dropped < HALF_OF_BITS && t.exact_products;
         if (dropped >= LEAST_DROPPED && t.rows >= TRUNCATED_ROWS && !often) {
             if constexpr (KIND == PLAIN) {
