@@ -1,15 +1,16 @@
-// Every mode but nearest-even by directed rounding instructions: AVX-512's embedded rounding (CUDA has the same), or ordinary
-// ones in a rounding mode of the processor (ISA_MODES), which the caller has set: mode_of(MODE).
+// Rounding in every mode but nearest even, by directed operations (kinds FAST and FAST_CLAMP). AVX-512 has instructions with an embedded
+// direction, as CUDA has. Other processors use ordinary instructions under a rounding mode (ISA_MODES); the caller has set mode_of(MODE).
 //
-// With P = 2^(max(e, emin) - p + 1 + MB), or 2^(emin + MB) below 2^emin where there are no subnormals, signed like s, the sum
-// s + P rounded in some direction lies on the grid of quantum P * 2^-MB, and rounding twice in one direction is rounding
-// once. So
+// Let P = 2^(max(e, emin) - p + 1 + MB) with the sign of s, where e is the exponent of s. Without subnormals P is 2^(emin + MB) below
+// 2^emin. The sum s + P, rounded in one direction, lies on the grid of quantum P * 2^-MB. Two roundings in one direction are one rounding.
+// So the modes are:
 //   toward zero      rz(s + P) - P
-//   up, down         ru, rd likewise
-//   odd              the odd one of both, likewise
-//   nearest, away    half a quantum is added first, toward zero
-//   stochastic       R * 2^-r of a quantum is added first, toward zero: floor(nu * 2^r) + R carries or not
-// Exact while p + r <= MB: everything above 2^-r of a quantum is in the carrier.
+//   up, down         the same with ru, rd
+//   odd              the same with the odd one of both
+//   nearest, away    half a quantum is added first, toward zero; then as toward zero
+//   stochastic       R * 2^-r of a quantum is added first, toward zero; then as toward zero: floor(nu * 2^r) + R carries or not,
+//                    where nu is the magnitude in quanta
+// The stochastic mode is exact while p + r <= MB, because the carrier then has everything above 2^-r of a quantum.
 #pragma once
 #include "float_state.h"
 #include "tiles/rounders.h"
@@ -21,7 +22,8 @@ constexpr RoundingState::Direction mode_of(int mode) {
     return mode == RU ? RoundingState::UP : mode == RD || mode == RO ? RoundingState::DOWN : RoundingState::TO_ZERO;
 }
 
-// Bits of a sum to which all that will be cut off, `goes`, is added where the cut is to be up (RU) or down (RD).
+// The bits u of a sum before their truncation up (RU) or down (RD). Where that direction is away from zero, it adds `goes`, the mask of all
+// discarded bits.
 template <class C, int MODE> INL typename C::VU before_truncation(typename C::VU u, typename C::VU goes) {
     typedef typename C::VI VI;
 #if ISA_AVX512
@@ -51,13 +53,13 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
 INL C32::V least_magnitude(C32::V a, C32::V b) { return (C32::V)_mm512_range_ps((__m512)a, (__m512)b, 10); }
 INL C64::V least_magnitude(C64::V a, C64::V b) { return (C64::V)_mm512_range_pd((__m512d)a, (__m512d)b, 10); }
 #else
-// The odd one of both directed results, that up as the negative of one down.
+// The odd one of both directed results. The result up is given as its negative, which was rounded down.
 template <class C> INL typename C::V odd_of(typename C::V down, typename C::V minus_up) {
     typedef typename C::VU VU;
     const VU up = (VU)minus_up ^ C::SIGN;
     return where_odd((typename C::V)up, down, (VU)down);
 }
-// In a register of its own, or the compiler takes -(-a * b) for a * b.
+// -x. in_register keeps the compiler from replacing -(-a * b) by a * b.
 template <class C> INL typename C::V negative(typename C::V x) { return in_register((typename C::V)((typename C::VU)x ^ C::SIGN)); }
 template <class C, int MODE> INL typename C::V fma_directed(typename C::V a, typename C::V b, typename C::V c) {
     return MODE == RO ? odd_of<C>(vfma(a, b, c), vfnms(a, b, c)) : vfma(a, b, c);
@@ -69,7 +71,7 @@ template <class C, int MODE> INL typename C::V add_directed(typename C::V a, typ
     return MODE == RO ? odd_of<C>(a + b, negative<C>(b) - a) : a + b;
 }
 INL C32::V to_float(C32::VU x) { return __builtin_convertvector((C32::VI)x, C32::V); }
-// Of whole numbers below 2^52.
+// Converts whole numbers below 2^52.
 INL C64::V to_float(C64::VU x) {
     const C64::V power = splat<C64>(0x1p52);
     return (C64::V)(x | (C64::VU)power) - power;
@@ -80,12 +82,13 @@ template <class C> INL typename C::V without_minus_zero(typename C::V s) {
     typedef typename C::VU VU;
     return (typename C::V)((VU)s == splat_u<C>(C::SIGN) ? (VU){} : (VU)s);
 }
-// An exact zero sum of unlike signs is +0 in every mode of ours; the machine's toward-minus gives -0. (The register
-// itself is never -0 in that mode nor to odd: it starts at +0 and negative values do not round up to zero.)
+// Makes -0 a +0 where rounding down gave -0. An exact zero sum of unlike signs is +0 in every mode of a spec, but -0 in the hardware's mode
+// down.
+// The register itself is never -0 in mode RD or RO: it starts at +0, and negative values do not round up to zero.
 template <class C, int MODE> INL typename C::V plus_zero(typename C::V s) {
     if (MODE != RD && !(ISA_MODES && MODE == RO)) return s;
     if (ISA_DIRECTED) return s + (typename C::V){};
-    return without_minus_zero<C>(s);  // where additions round down, +0 does not help
+    return without_minus_zero<C>(s);  // adding +0 does not help where additions round down
 }
 
 template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typename C::V s, const Const<C>& k, typename C::VU R) {
@@ -94,7 +97,7 @@ template <class C, int MODE, bool CLAMP> INL typename C::V round_directed(typena
     typedef typename C::VU VU;
     if (CLAMP) s = clamped(k.big_lo, k.big_hi, s);
     const VU sign = (VU)s & C::SIGN, e = (VU)s & C::EXP;
-    const VU bias = (VU)k.base << C::MB;  // of NaN the sum may wrap
+    const VU bias = (VU)k.base << C::MB;  // for NaN the sum e + bias may wrap
     const VI low = (VI)(VU)(e < k.normal_from);
     const V P = (V)((low ? (VU)k.power_min : e + bias) | sign);
     V x = s;

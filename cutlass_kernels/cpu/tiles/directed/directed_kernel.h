@@ -1,4 +1,5 @@
-// One tile of a matrix product in a mode other than nearest-even, by directed rounding instructions (directed.h).
+// One tile of a matrix product in a mode other than nearest even, by directed operations (directed.h). tiles.cpp uses it for kinds FAST and
+// FAST_CLAMP. Stochastic fused steps in float lanes have another kernel (tiles/stochastic/stochastic.h), unless Tile::nearest_sums is set.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
@@ -18,9 +19,9 @@ INL typename C::V step_directed(typename C::V a, typename C::V b, typename C::V 
     return round_directed<C, MODE, CLAMP>(STEP == MA_NEAR && !ISA_MODES ? s + q : plus_zero<C, MODE>(add_directed<C, MODE>(s, q)), add, ra);
 }
 
-// What a step's sums are cut by where all are normal numbers of the format: an addition to the bits and a mask. Whether all are is known
-// from the least magnitude; zeros count as small, too.
-// Of RESCALED values (rescaled_tile.h) the AND says it, of two at once with AVX-512.
+// Truncates a step's sums where all are normal numbers of the format, by an addition to the bits and a mask. The least magnitude says
+// whether all are normal; zeros count as small.
+// For RESCALED values (rescaled_tile.h) the AND of the sums says it. AVX-512 takes two sums in one instruction.
 template <class C, bool RESCALED = false> struct Truncation {
     typedef typename C::V V;
     typedef typename C::VI VI;
@@ -35,10 +36,10 @@ template <class C, bool RESCALED = false> struct Truncation {
         if (MODE == RU || MODE == RD) u = before_truncation<C, MODE>(u, ~keep);
         if (MODE == RNA) u += half;
         if (MODE == SR) u += R << up;
-        if (MODE == RO) u |= (u & ~keep) + ~keep;  // reaches the last place kept from anything below it
+        if (MODE == RO) u |= (u & ~keep) + ~keep;  // any bit below the last place carries into it
         return (V)(u & keep);
     }
-    // `least` has begun as `normal`. Of two sums.
+    // The least of `so_far`, which is `normal` at first, and of two sums.
     INL_MEMBER VU least_of(VU so_far, V s, V s1) const {
 #if ISA_AVX512
         if constexpr (RESCALED) return in_register((VU)_mm512_ternarylogic_epi32((__m512i)so_far, (__m512i)s, (__m512i)s1, 0x80));
@@ -67,8 +68,8 @@ template <class C, bool RESCALED = false> struct Truncation {
     }
 };
 
-// NEAR: sums are nearest ones and the processor's mode is that. Where it ends: at the tile's end, or, NEAR, where sums that are not normal
-// numbers are no exception.
+// Computes ROWS rows. NEAR: sums are nearest ones, and the processor's mode is to nearest. Returns where it ended: at the tile's end or,
+// with NEAR, earlier where sums that are not normal numbers are frequent.
 template <class C, int STEP, int MODE, bool CLAMP, bool RESCALED, bool NEAR, int ROWS>
 static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::V V;
@@ -76,7 +77,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
     typedef typename C::T T;
     const T *a = (const T*)t.a + row, *b = (const T*)t.b;
     T* c = (T*)t.c + row * NV * C::L;
-    // one block of k per Philox call; both casts draw alike (the planner sends mixed widths elsewhere)
+    // Terms that one Philox call serves. Both casts use it alike, because the planner sends casts of different widths to other kernels.
     const int per = MODE == SR && add.rbits > 16 ? 4 : 8;
     Draws<C, ROWS> dm, da;
     V s[ROWS][NV];
@@ -128,7 +129,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
     };
     if (MODE == SR) {
         while (k < terms && !gives_up) {
-            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
             const int first = (int)(at % per), most = t.kmap ? 1 : per - first, left = terms - k < most ? (int)(terms - k) : most;
             if (STEP >= MA_NEAR) dm.make(t, row, (uint32_t)(at / per), SITE_PRODUCT);
             da.make(t, row, (uint32_t)(at / per), SITE_ADD);
@@ -167,14 +168,15 @@ static void tile_mode(const Tile& t, const Const<C>& mul, const Const<C>& add) {
 #if ISA_MODES
     const RoundingState state(NEAR ? RoundingState::NEAREST : mode_of(MODE));
 #endif
-    if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))  // more rows hide more of a step's latency; draws would not fit the registers
+    // Eight rows hide more of a step's latency than four. With random bits they would not fit the CPU registers.
+    if constexpr (MODE != SR && (ISA_DIRECTED || ISA_NEON))
         for (; row + 8 <= t.rows; row += 8) all_terms<C, STEP, MODE, CLAMP, RESCALED, NEAR, 8>(t, row, mul, add);
     for (; row + 4 <= t.rows; row += 4) all_terms<C, STEP, MODE, CLAMP, RESCALED, NEAR, 4>(t, row, mul, add);
     for (; row < t.rows; ++row) all_terms<C, STEP, MODE, CLAMP, RESCALED, NEAR, 1>(t, row, mul, add);
 }
 
 #if ISA_MODES
-// Nearest sums: without clamps cut by their bits.
+// Nearest sums rounded in another mode. Without clamps their bits are truncated.
 template <class C, int MODE, bool CLAMP> static void tile_near_in(const Tile& t, const Const<C>& add) {
     if constexpr (!CLAMP) return tile_mode<C, FMA_NEAR, MODE, false, false, true>(t, add, add);
     int row = 0;

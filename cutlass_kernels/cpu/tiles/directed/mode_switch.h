@@ -1,8 +1,9 @@
-// Steps to nearest even of any finite operands, on processors that round in one direction by a mode (ISA_MODES): sums to odd under
-// rounding down (round_to_odd.h), then all of them rounded to the format under rounding to nearest, where that takes half of what it takes in
-// integers. A change of the mode costs as much as some instructions, of which the rows of a tile have many.
+// Exact steps to nearest even of any finite operands under two modes, on processors whose rounding direction is a mode (ISA_MODES). They
+// are the fallback of speculative kernels. First the sums of a term are rounded to odd under rounding down (round_to_odd.h). Then all of
+// them are rounded to the format under rounding to nearest, which takes half of the instructions that integers take. A change of the mode
+// costs as much as some instructions, and the rows of a tile have many.
 //
-// What runs under a mode is a function of its own that reads and writes memory, so that no operation moves past a change.
+// What runs under one mode is a function of its own that reads and writes memory. So no operation moves past a change of the mode.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
@@ -10,7 +11,7 @@
 #if ISA_MODES
 namespace gemmsim::NS {
 
-// Under rounding down: of ROWS rows of a term, the sums or the products to odd.
+// Under rounding down: the sums (FMA_ODD) or the products (MA_ODD) of one term in ROWS rows, rounded to odd.
 template <class C, int STEP, int ROWS>
 static __attribute__((noinline)) void odd_terms(const typename C::T* a, const typename C::T* b, const typename C::T* c, typename C::T* x) {
     typedef typename C::V V;
@@ -29,7 +30,7 @@ template <class C, int ROWS> static __attribute__((noinline)) void odd_sums(cons
 #pragma GCC unroll 8
     for (int at = 0; at < ROWS * NV * C::L; at += C::L) store(x + at, add_directed<C, RO>(load<V>(c + at), load<V>(x + at)));
 }
-// Under rounding to nearest.
+// Under rounding to nearest: rounds the values of ROWS rows to the format.
 template <class C, int KIND, int ROWS>
 static __attribute__((noinline)) void to_nearest(const typename C::T* x, typename C::T* r, const Const<C>& k) {
     typedef typename C::V V;
@@ -37,7 +38,7 @@ static __attribute__((noinline)) void to_nearest(const typename C::T* x, typenam
     for (int at = 0; at < ROWS * NV * C::L; at += C::L) store(r + at, round_to<C, KIND>(load<V>(x + at), k, typename C::VU{}));
 }
 
-// Terms [from, to) of ROWS rows, the registers in the tile's c.
+// Terms [from, to) of ROWS rows, with the sums in the tile's c.
 template <class C, int STEP, int KIND, int ROWS>
 static void run_in_two_modes(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::T T;

@@ -1,5 +1,6 @@
-// Nearest sums (arithmetic="fp32") that are rounded in another mode, on processors that round by a mode, whatever they are: of a term, those
-// of some rows are made under rounding to nearest, and then rounded under their own mode (directed.h).
+// Nearest sums (arithmetic="fp32") of any values, rounded in another mode, on processors whose rounding direction is a mode (ISA_MODES).
+// For each term, the sums of some rows are computed under rounding to nearest. They are then rounded under the mode of their cast
+// (directed.h). directed_kernel.h uses this with clamps, and where many sums are not normal numbers.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
@@ -7,7 +8,7 @@
 #if ISA_MODES
 namespace gemmsim::NS {
 
-// Under rounding to nearest: a term of ROWS rows.
+// Under rounding to nearest: adds one term to ROWS rows.
 template <class C, int ROWS>
 static __attribute__((noinline)) void nearest_sums_of(const typename C::T* a, const typename C::T* b, typename C::T* c) {
     typedef typename C::V V;
@@ -20,7 +21,7 @@ static __attribute__((noinline)) void nearest_sums_of(const typename C::T* a, co
         }
     }
 }
-// Under mode_of(MODE).
+// Under mode_of(MODE): rounds the sums of ROWS rows.
 template <class C, int MODE, bool CLAMP, int ROWS>
 static __attribute__((noinline)) void round_rows(typename C::T* c, const Const<C>& add, const Draws<C, MODE == SR ? ROWS : 1>& draws,
                                                  int kk) {
@@ -35,7 +36,7 @@ static __attribute__((noinline)) void round_rows(typename C::T* c, const Const<C
         }
 }
 
-// Terms from `from` on of ROWS rows, the registers in the tile's c.
+// Terms from `from` on of ROWS rows, with the sums in the tile's c.
 template <class C, int MODE, bool CLAMP, int ROWS> static void rows_near_in_mode(const Tile& t, int row, int64_t from,
                                                                                  const Const<C>& add) {
     typedef typename C::T T;
@@ -44,7 +45,7 @@ template <class C, int MODE, bool CLAMP, int ROWS> static void rows_near_in_mode
     const int per = MODE == SR && add.rbits > 16 ? 4 : 8;
     Draws<C, MODE == SR ? ROWS : 1> draws;
     for (int64_t k = from; k < t.k; ++k) {
-        const int64_t at = MODE == SR ? t.index(k) : 0;  // draws belong to the absolute index, wherever this run starts
+        const int64_t at = MODE == SR ? t.index(k) : 0;  // random bits belong to the absolute index of the term
         if (MODE == SR && (k == from || t.kmap || at % per == 0)) draws.make(t, row, (uint32_t)(at / per), SITE_ADD);
         nearest_sums_of<C, ROWS>(a + k * MR, b + k * NV * C::L, c);
         const RoundingState mode(mode_of(MODE));

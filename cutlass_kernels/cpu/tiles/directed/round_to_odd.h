@@ -1,7 +1,8 @@
-// Exact steps of tiles on processors that round in one direction by a mode (ISA_MODES), not by the instruction.
+// Exact steps of tiles on processors whose rounding direction is a mode (ISA_MODES) and not part of the instruction. tiles.cpp uses them
+// for kinds GENERAL and RANDOM.
 //
-// Under rounding down, a*b + c and -(-a*b - c) are the two directed results, of any operands; the odd one of them is the sum
-// rounded to odd. What follows is in integers (round_general) and takes no notice of the mode.
+// Under rounding down, a*b + c and -(-a*b - c) are the two directed results, for any operands. The odd one of them is the sum rounded to
+// odd. The rounding to the format is in integers (round_general), which the mode does not affect.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
@@ -17,7 +18,7 @@ template <class C, int STEP, bool RANDOM> INL typename C::V down_to_odd(typename
     return round_general<C, RANDOM>(add_directed<C, RO>(s, q), add, ra);
 }
 
-// Terms [from, to) of ROWS rows, the registers in the tile's c; the mode is down.
+// Terms [from, to) of ROWS rows, with the sums in the tile's c. The processor's mode is down.
 template <class C, int STEP, bool RANDOM, int ROWS>
 static __attribute__((noinline)) void rows_to_odd(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul,
                                                   const Const<C>& add) {
@@ -33,7 +34,7 @@ static __attribute__((noinline)) void rows_to_odd(const Tile& t, int row, int64_
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     for (int64_t k = from; k < to; ++k) {
-        const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+        const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
         const bool fresh = k == from || t.kmap;
         if (RANDOM && rm && (fresh || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
         if (RANDOM && ra && (fresh || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
@@ -57,7 +58,7 @@ INL void run_to_odd(const Tile& t, int row, int64_t from, int64_t to, const Cons
     rows_to_odd<C, STEP, RANDOM, ROWS>(t, row, from, to, mul, add);
 }
 
-// Any deterministic or stochastic mode, any policy, any operands.
+// The entry point: any deterministic or stochastic mode, any overflow policy, any operands.
 template <class C, int STEP, bool RANDOM> static void tile_to_odd(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     constexpr int ROWS = RANDOM ? 2 : 1;

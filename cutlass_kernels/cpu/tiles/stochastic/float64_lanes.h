@@ -1,10 +1,10 @@
-// Float lanes computed in double lanes, where products of floats are exact.
+// Computes float lanes in double lanes, in which products of floats are exact.
 #pragma once
 #include "vec.h"
 
 namespace gemmsim::NS {
 
-// `f` of the double lanes of what float lanes hold, R also an integer.
+// Widens float lanes a, b and s and integers R to 64-bit lanes, applies f to them, and converts its results to floats.
 template <class F> INL C32::V in_two_halves(C32::V a, C32::V b, C32::V s, C32::VU R, F f) {
     typedef double Pair __attribute__((vector_size(2 * WIDTH), may_alias));
     typedef uint64_t Draws64 __attribute__((vector_size(2 * WIDTH), may_alias));

@@ -1,4 +1,4 @@
-// Philox for output columns: the vector form of include/gemmsim/philox.h.
+// Philox4x32-10 for output columns: the vector form of include/gemmsim/philox.h.
 #pragma once
 #include <type_traits>
 #include "vec.h"
@@ -8,10 +8,10 @@ namespace gemmsim::NS {
 
 #define INL_MEMBER inline __attribute__((always_inline))
 
-// Two ways to hold the words of counters. Both give the lower and the upper words of products with a constant.
+// There are two layouts of the counters' words. Both give the lower and the upper words of products with a constant.
 //
-// One to a 64-bit lane, of which the 32x32 -> 64 multiplier reads the low half alone: what stands in the other is garbage until
-// words are read out, so that the product itself stands for the lower word.
+// WideWords: a word is in a 64-bit lane. The 32x32 -> 64 multiplier reads the low half alone. So the high half may contain anything until
+// words are read out, and the product itself serves as the lower word.
 struct WideWords {
     typedef C64::VU VU;
     enum { L = C64::L };
@@ -31,8 +31,9 @@ struct WideWords {
 
 #if ISA_AVX2 || ISA_NEON
 #define NARROW_WORDS 1
-// One to a 32-bit lane. AVX2 exchanges the middle two of each four where it takes upper words, so that the words that are multiplied are
-// in order in every other round, those added (lower ones of the round before) in the rounds between.
+// NarrowWords: a word is in a 32-bit lane. On AVX2 the selection of upper words exchanges the middle two of each four lanes. So the words
+// that are multiplied are in order in every other round. The words that are added are lower words of the round before, and are in order in
+// the rounds between.
 struct NarrowWords {
     typedef C32::VU VU;
     enum { L = C32::L };
@@ -60,7 +61,7 @@ struct NarrowWords {
 #define NARROW_WORDS 0
 #endif
 
-// The keys of rounds, in all lanes of 32 bits.
+// The keys of all rounds, in all lanes of 32 bits.
 struct RoundKeys {
     C32::VU of[10][2];
     INL_MEMBER RoundKeys() {}
@@ -72,12 +73,12 @@ struct RoundKeys {
     }
 };
 
-// Counters of N vectors.
+// The counters of N vectors of lanes.
 template <class W, int N> struct Counters {
     typedef typename W::VU VU;
     VU x0[N], x1[N], x2[N], x3[N];
 
-    // From round FROM on.
+    // Computes the rounds from FROM on.
     template <int FROM> INL_MEMBER void rounds(const RoundKeys& keys) {
         const VU m0 = (VU)splat_u<C32>(PHILOX_M0), m1 = (VU)splat_u<C32>(PHILOX_M1);
 #pragma GCC unroll 10
@@ -120,12 +121,12 @@ INL C64::VU lanes64(uint32_t first, uint32_t stride) {
     return v;
 }
 
-// Four words for each of some rows and each column col0 .. of NVEC vectors of carrier C, in 32-bit (C32) or 64-bit (C64) lanes. Rows
-// share the upper half of their 64-bit numbers, `last` with the site. Of the first three rounds, what depends on columns alone is made
-// once, and once for all rows of a block.
+// Computes four words for each of some rows and for each column of NVEC vectors of carrier C, from column col0 on. They are in 32-bit (C32)
+// or 64-bit (C64) lanes. The rows share the upper half of their 64-bit numbers; `last` contains it and the stream. make() computes once
+// what the first three rounds make of the columns alone. words() computes once for all rows what these rounds make of columns and block.
 template <class C, int NVEC> struct PhiloxColumns {
     static constexpr bool WIDE = sizeof(typename C::T) == 8, NARROW = NARROW_WORDS && !WIDE;
-    static constexpr int N = WIDE || NARROW ? NVEC : 2 * NVEC;  // of narrow ones in wide lanes, even and odd columns apart
+    static constexpr int N = WIDE || NARROW ? NVEC : 2 * NVEC;  // of C32 in wide lanes, even and odd columns are separate vectors
 #if NARROW_WORDS
     typedef typename std::conditional<WIDE, WideWords, NarrowWords>::type W;
 #else
@@ -157,7 +158,7 @@ template <class C, int NVEC> struct PhiloxColumns {
         }
     }
 
-    // `stride`: vectors of `out` from one row to the next.
+    // `stride` is the number of vectors of `out` from one row to the next.
     INL_MEMBER void words(uint64_t row, uint32_t block, typename C::VU* out, int stride, int rows) const {
         const VU m0 = (VU)splat_u<C32>(PHILOX_M0), m1 = (VU)splat_u<C32>(PHILOX_M1);
         const uint64_t of_block = (uint64_t)PHILOX_M1 * block;

@@ -1,4 +1,4 @@
-// Random bits of the steps of a tile's rows.
+// Makes the random bits of the steps of a tile's rows (docs/reference/random_bits.md).
 #pragma once
 #include "isa_table.h"
 #include "tiles/stochastic/philox_vec.h"
@@ -7,13 +7,13 @@ namespace gemmsim::NS {
 
 enum { NV = 2 };  // vectors per tile row
 
-enum Place { LOW_HALF, HIGH_HALF, WORD };  // of a draw in a Philox call's words
+enum Place { LOW_HALF, HIGH_HALF, WORD };  // the place of a draw in the words of a Philox call
 
-// The draws of `ROWS` rows for one Philox call's worth of k, kept in the first-level cache.
+// The draws of ROWS rows for the terms that one Philox call serves, in the first-level cache. A draw is the random bits of one rounding.
 template <class C, int ROWS> struct Draws {
     typename C::VU w[ROWS][NV][4];
-    // Of `rows` rows of the tile from `row` on. A function of its own, whose constants do not take the caller's registers; what depends on
-    // the tile's columns and on the site alone is made by the first call.
+    // Makes the draws of `rows` rows of the tile from `row` on. It is not inlined, so that its constants do not take the caller's CPU
+    // registers. The first call computes what depends on the tile's columns and on the stream alone.
     __attribute__((noinline)) void make(const Tile& t, int row, uint32_t block, int site, int rows = ROWS) {
         const uint64_t first = t.row0 + row;
         if (first >> 32 != (first + rows - 1) >> 32) {

@@ -1,12 +1,13 @@
-// A tile of a stochastic register in float lanes, one rounding a step.
+// A tile of a stochastic register in float lanes, with one rounding a step. It serves fused steps of kinds FAST and FAST_CLAMP, tiles of
+// rescaled.h, and those of kind RANDOM that have wide random bits.
 //
-// A sum cut toward zero has d = 24 - p bits below the format's last place, and the random number's d highest bits are added to them, an
-// integer addition, as long as the sum is a normal number of the format. All sums of a few rows are looked at together; where one is not,
-// they are rounded as directed.h has it.
+// A sum rounded toward zero to float has d = 24 - p bits below the format's last place. An integer addition adds the d highest random bits
+// to these, and the result is truncated. That is right as long as the sum is a normal number of the format. The sums of a few rows are
+// checked together. Where one is not normal, they are rounded by round_directed() (directed.h).
 //
-// Of a random number of more bits than d, the others decide only where the sum's d bits and the random number's d bits add up to
-// 2^d - 1: then what was cut off and what was left out carry together or not. That is looked for, too, and vectors that have one
-// take the step again in double lanes, which hold everything.
+// There may be more than d random bits. The others decide only where the sum's d bits and the first d random bits add up to 2^d - 1. What
+// the sum lost toward zero and the random bits that were left out then carry together or not. The check detects this as well. Vectors that
+// have such a sum take the step again in double lanes, which have all bits.
 #pragma once
 #include <type_traits>
 #include "tiles/directed/directed_kernel.h"
@@ -17,19 +18,21 @@ namespace gemmsim::NS {
 
 constexpr bool has_wide_random_bits(const gemmsim::Cast& c) { return c.p + c.rbits > C32::MB; }
 
-// The d highest bits of draws, or r of them at the upper end of d places. Where a draw is in its word, and how it gets there:
-enum Take { OF_WORD, OF_HIGH, OF_LOW, ALL_OF_LOW, OF_LOW_UP };  // OF_LOW: d < 16; d = r = 16; d >= 16, not all of them drawn
+// Where a draw is in its word. Its d highest bits are taken from there, or its r < d bits at the upper end of d places. OF_WORD: it is the
+// whole word. OF_HIGH: it is the upper half. The others: it is the lower half. OF_LOW has d < 16, ALL_OF_LOW has d = r = 16, and OF_LOW_UP
+// has d >= 16 and r < d.
+enum Take { OF_WORD, OF_HIGH, OF_LOW, ALL_OF_LOW, OF_LOW_UP };
 
 template <bool WIDE_BITS> struct Taken {
     typedef C32::VU VU;
-    VU right, low_right, upper, lower;  // shifts from the upper and lower half, or what stands for it; r bits of each half
+    VU right, low_right, upper, lower;  // shifts of the upper and lower half (or a factor instead); masks of r bits of each half
     Taken(int d, int r)
         : right(splat_u<C32>((uint32_t)(32 - d))), low_right(shift_of(d)), upper(splat_u<C32>(0xFFFFFFFFu << (32 - r))),
           lower(splat_u<C32>(r > 16 ? 0 : 0xFFFFu & (0xFFFF0000u >> r))) {}
 #if ISA_AVX512
     static VU shift_of(int d) { return splat_u<C32>((uint32_t)(d < 16 ? 16 - d : d - 16)); }
     INL_MEMBER VU of_low(VU x) const { return (VU)_mm512_maskz_srlv_epi16(0x55555555, (__m512i)x, (__m512i)low_right); }
-#elif ISA_AVX2  // the upper half of the product with 2^d, in lanes of 16 bits, of which every other factor is 0
+#elif ISA_AVX2  // of_low() is the upper half of the product with 2^d in lanes of 16 bits; every other factor is 0
     static VU shift_of(int d) { return splat_u<C32>(WIDE_BITS ? (d < 16 ? 1u << d : 0) : (uint32_t)(d < 16 ? 16 - d : d - 16)); }
     INL_MEMBER VU of_low(VU x) const { return (VU)_mm256_mulhi_epu16((__m256i)x, (__m256i)low_right); }
 #else
@@ -44,14 +47,15 @@ template <bool WIDE_BITS> struct Taken {
     }
 };
 
-// Finite data; the mode of the processor, if any, is toward zero.
+// The fallback in double lanes, for finite data. Under modes the processor's mode must be toward zero.
 template <bool CLAMP> INL C32::V recompute_stochastic(C32::V a, C32::V b, C32::V s, C32::VU R, const Const<C64>& add) {
     return in_two_halves(a, b, s, R, [&](C64::V x, C64::V y, C64::V z, C64::VU draws) __attribute__((always_inline)) {
         return step_directed<C64, FMA_ODD, SR, CLAMP>(x, y, z, add, add, draws, draws);
     });
 }
 
-// STEP: FMA_NEAR or FMA_ODD. RESCALED: of values for which sums below 2^emin are rounded as others (rescaled.h); no CLAMP.
+// STEP is FMA_NEAR or FMA_ODD. RESCALED: values are rescaled so that sums below 2^emin are rounded as others are (rescaled.h); CLAMP is
+// false.
 template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct Stochastic {
     typedef C32::V V;
     typedef C32::VI VI;
@@ -68,7 +72,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         : t(tile), add(Const<C32>::make(*t.add)), wide(Const<C64>::make(*t.add)), dropped(C32::MB + 1 - t.add->p),
           per_log(add.rbits > 16 ? 2 : 3), truncation(add, t.add->p), taken(dropped, add.rbits) {}
 
-    // Vector by vector: a copy of them all goes by halves, for which the loads that follow have to wait.
+    // Loops vector by vector. A copy of a whole array would go by half vectors, for which the loads that follow would have to wait.
     template <int ROWS, class F> static INL_MEMBER void each(F f) {
 #pragma GCC unroll 4
         for (int i = 0; i < ROWS; ++i)
@@ -80,9 +84,10 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         return CLAMP ? select<C32>((VI)(r < add.lo), add.over_neg, select<C32>((VI)(r > add.hi), add.over_pos, r)) : r;
     }
 
-    // Terms k .. of `rows` rows, whose draws are numbers kk .. of their call, by whatever each sum needs.
+    // The fallback for n terms from k on of `rows` rows. Their draws are those from number kk on of their Philox call. Each vector takes
+    // the cheapest way that its sums allow.
     __attribute__((noinline)) void recompute(int row, int rows, int64_t k, int kk, int n, V* s) const {
-        const VU zero = splat_u<C32>((uint32_t)add.neg_zero);  // 1 where zeros are rounded as all others: they keep their signs
+        const VU zero = splat_u<C32>((uint32_t)add.neg_zero);  // 1 where zeros keep their signs: they are then rounded like normal numbers
         for (const int end = kk + n; kk < end; ++kk, ++k)
             for (int i = 0; i < rows; ++i) {
                 const V a = splat<C32>(((const float*)t.a)[k * MR + row + i]);
@@ -102,7 +107,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
             }
     }
 
-    // What a step needs in registers, and what its sums were like.
+    // The constants that a step needs in CPU registers, and what its sums were like.
     struct Fast {
         const Taken<WIDE_BITS> taken;
         const VU keep, normal;
@@ -119,7 +124,8 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         }
     };
 
-    // Terms at a and b, draws at w (of the first row's first vector), numbers kk .. of their call.
+    // A position in the terms: term k, its elements of a and b, and its draws w. These are draws from number kk on of a Philox call, and w
+    // is at those of the first row's first vector.
     struct At {
         const float *a, *b;
         const VU* w;
@@ -127,7 +133,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         int kk;
     };
 
-    // The term `next` places on; its draw's word, too.
+    // Computes the term that is `next` places after `at`. With OF_WORD its draw is `next` words further.
     template <Take TAKE, int ROWS> INL_MEMBER void step(const At& at, int next, V (&s)[ROWS][NV], Fast& f) const {
         const VU* const w = at.w + (TAKE == OF_WORD ? next : 0);
         const float *const a = at.a + next * MR, *const b = at.b + next * NV * C32::L;
@@ -140,7 +146,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         });
     }
 
-    // N terms, at most two, whose sums are looked at together; the first one's draw is as TAKE says.
+    // Computes N terms, at most two, whose sums are checked together. TAKE says where the first one's draw is.
     template <Take TAKE, int N, int ROWS> INL_MEMBER void checked_bits(int row, const At& at, V (&s)[ROWS][NV], Fast& f) const {
         if (RESCALED && !WIDE_BITS) {
             step<TAKE>(at, 0, s, f);
@@ -161,9 +167,9 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
         }
     }
 
-    // n terms of one call's draws, from number `first` on.
+    // Computes n terms whose draws are those of one Philox call from number `first` on.
     template <Take LOW, int ROWS> INL_MEMBER void terms(int row, int64_t k, int first, int n) const {
-        enum { PER = LOW == OF_WORD ? 4 : 8, WORDS = LOW == OF_WORD ? 2 : 1 };  // of two terms
+        enum { PER = LOW == OF_WORD ? 4 : 8, WORDS = LOW == OF_WORD ? 2 : 1 };  // draws of a call; words of two terms
         float* const c = (float*)t.c + row * NV * C32::L;
         V s[ROWS][NV];
         each<ROWS>([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(c + (i * NV + j) * C32::L); });
@@ -192,12 +198,12 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
     }
 
     template <Take LOW> void run() {
-        enum { GROUP = 2 };  // rows whose sums stay in registers
+        enum { GROUP = 2 };  // rows whose sums stay in CPU registers
         const int per = 1 << per_log;
         for (int64_t k = 0; k < t.k;) {
-            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
             const int first = (int)(at & (per - 1)), most = t.kmap ? 1 : per - first, n = t.k - k < most ? (int)(t.k - k) : most;
-            ahead(k, n);  // while draws are made, which reads nothing
+            ahead(k, n);  // prefetches while random bits are made, which reads no memory
             draws.make(t, 0, (uint32_t)(at >> per_log), SITE_ADD, t.rows);
             int row = 0;
             for (; row + GROUP <= t.rows; row += GROUP) terms<LOW, GROUP>(row, k, first, n);
@@ -213,7 +219,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
     }
 };
 
-// Of kinds FAST and FAST_CLAMP, by fused steps.
+// Kinds FAST and FAST_CLAMP of fused steps.
 template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(const Tile& t) {
     Stochastic<STEP, WIDE_BITS, CLAMP> kernel(t);
 #if ISA_MODES
@@ -222,7 +228,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(cons
     kernel.all();
 }
 
-// Of kind RANDOM: all in double lanes.
+// Kind RANDOM where the random bits are wide: all steps in double lanes.
 [[maybe_unused]] static void tile_in_two_halves(const Tile& t) {
     typedef C32::V V;
     const Const<C64> add = Const<C64>::make(*t.add);
