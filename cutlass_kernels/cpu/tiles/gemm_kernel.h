@@ -1,4 +1,6 @@
-// One tile of a matrix product with a rounded accumulator: k outermost, accumulators in registers for all of K.
+// Plain kernels of one tile of a matrix product: every sum (and product) is rounded to a run-time format (rounders.h). The loop over K is
+// outermost, and the sums stay in CPU registers for all of K.
+// They serve the steps and kinds that have no special kernel in the table of tiles.cpp. Speculative kernels use them as fallback.
 #pragma once
 #include "tiles/stochastic/random_bits.h"
 #include "tiles/rounders.h"
@@ -6,6 +8,8 @@
 
 namespace gemmsim::NS {
 
+// One step: adds a * b to s, as STEP says (enum Step in isa_table.h). rm and ra are the random bits of the product's and the sum's
+// rounding.
 template <class C, int STEP, int KIND>
 INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm,
                        typename C::VU ra) {
@@ -58,7 +62,7 @@ static __attribute__((noinline)) void rows_random(const Tile& t, int row, const 
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     for (int64_t k = 0; k < t.k; ++k) {
         {
-            const int64_t at = t.index(k);  // draws belong to the absolute index, wherever this run starts
+            const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
             const bool fresh = k == 0 || t.kmap;
             if (STEP >= MA_NEAR && rm && (fresh || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
             if (ra && (fresh || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
@@ -93,7 +97,7 @@ template <class C, int STEP, int KIND> static void tile(const Tile& t) {
         T* c = (T*)t.c;
         int row = 0;
         for (; row + BLOCK <= t.rows; row += BLOCK) rows_plain<C, STEP, KIND, BLOCK>(a + row, b, c + row * NV * C::L, t.k, mul, add);
-        if constexpr (KIND != GENERAL)  // which keeps the units busy with one row
+        if constexpr (KIND != GENERAL)  // one row of GENERAL keeps the units busy already
             for (; row + 2 <= t.rows; row += 2) rows_plain<C, STEP, KIND, 2>(a + row, b, c + row * NV * C::L, t.k, mul, add);
         for (; row < t.rows; ++row) rows_plain<C, STEP, KIND, 1>(a + row, b, c + row * NV * C::L, t.k, mul, add);
     }

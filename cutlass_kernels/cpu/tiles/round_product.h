@@ -1,10 +1,10 @@
-// A product rounded once to a run-time format, without rounding it to odd before.
+// Rounds a product once to a run-time format, to nearest even, without rounding it to odd first. Compensated sums and short runs use it.
 #pragma once
 #include "tiles/rounders.h"
 
 namespace gemmsim::NS {
 
-// c - a * b
+// vfnma is c - a * b and vfms is a * b - c, each rounded once.
 #if ISA_AVX512
 INL C32::V vfnma(C32::V a, C32::V b, C32::V c) { return (C32::V)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INL C64::V vfnma(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fnmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
@@ -23,19 +23,20 @@ INL C64::V vfms(C64::V a, C64::V b, C64::V c) { return (C64::V)_mm512_fmsub_pd((
 template <class V> INL V vfms(V a, V b, V c) { return vfma(a, b, -c); }
 #endif
 
-// R(+0 + a*b) of any a and b; but for clamps, of those whose product, times what round_to makes of it on the way, does not overflow.
-// Without SIGNS, zeros are +0.
+// The functions below compute R(+0 + a*b). With clamps a and b may be any numbers. Without, neither the product nor what rounding scales
+// it to (g or M) may overflow. Without SIGNS, zeros are +0.
 //
-// Kinds PLAIN and SUB: a*b - g is rounded once, from the exact product. g as in round_split.
+// Kinds PLAIN and SUB: a fused operation rounds a*b - g once, from the exact product. g is that of round_split.
 template <class C, int KIND, bool SIGNS = true> INL typename C::V product_split(typename C::V a, typename C::V b, const Const<C>& k) {
     constexpr bool SUBNORMALS = KIND == SUB;
     const typename C::V s = SUBNORMALS && SIGNS ? vfma(a, b, (typename C::V){}) : a * b, g = far_from<C, SUBNORMALS>(s, k);
     const typename C::V r = g + vfms(a, b, g);
     return SUBNORMALS && SIGNS ? with_sign(r, s, k) : r;
 }
-// Kinds PLAIN, SUB, FTZ and SPECIAL, which is FTZ with clamps: a*b + M is. M as in round_magic and round_flush, from the exponent of the
-// nearest product; where that has reached the next binade, the power of two is what the exact one is rounded to on both grids.
-// Not FROM_ZERO: R(a*b), whose zeros have the sign of a*b.
+// Kinds PLAIN, SUB, FTZ and SPECIAL, which is FTZ with clamps here: a fused operation rounds a*b + M once, from the exact product.
+// M is that of round_magic and round_flush, from the exponent of the nearest product. This product may have been rounded up to the next
+// binade. It is then a power of two, and the exact product rounds to that power of two on the grids of both binades.
+// Without FROM_ZERO the result is R(a*b), whose zeros have the sign of a*b.
 template <class C, int KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::V product_magic(typename C::V a, typename C::V b,
                                                                                                 const Const<C>& k) {
     typedef typename C::V V;
@@ -44,12 +45,13 @@ template <class C, int KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::
     const V s = FROM_ZERO ? vfma(a, b, V{}) : a * b;
     const VI e = (VI)s & (typename C::I)C::EXP;
     VI m = (VI)((VU)e + (VU)k.magic_add);
-    if (KIND == SPECIAL) {  // of any product
+    if (KIND == SPECIAL) {  // keeps M finite for any product
         const VI most = (VI)((VU)k.big_hi + (VU)k.magic_add);
         m = m < most ? m : most;
     }
     if (KIND == SUB) m = imax(m, k.magic_min);
-    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);  // which may be more than `most`
+    // low_magic may be larger than `most`.
+    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
     V r = vfma(a, b, (V)m) - (V)m;
     if (SIGNS) r = with_sign(r, s, k);
     if (KIND != SPECIAL) return r;

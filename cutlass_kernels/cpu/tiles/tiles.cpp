@@ -1,5 +1,6 @@
-// The matrix kernels of one carrier (CARRIER: C32 or C64) for one ISA.
+// The table of tile kernels (Isa::tile) of one carrier (CARRIER: C32 or C64) for one instruction set, by step and kind of rounding.
 #include "vec.h"
+// ISA_BLOCK(kind): the rows whose sums gemm_kernel.h computes together.
 #if ISA_AVX512
 #define ISA_BLOCK(kind) ((kind) <= FTZ ? 8 : 4)
 #elif ISA_AVX2
@@ -43,7 +44,7 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
     }
 }
 
-// Stochastic, or of stochastic casts, of any data; exact steps.
+// Kind RANDOM with exact steps: one or both casts are stochastic, and the data are any.
 template <class C, int STEP> static void tile_of_draws(const Tile& t) {
     if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_ODD)
         if (has_wide_random_bits(*t.add)) return tile_in_two_halves(t);
@@ -69,12 +70,12 @@ template <class C, int STEP> static void tile_of_draws(const Tile& t) {
 #define SPECULATIVE(S, KIND) tile<CARRIER, S, KIND>
 #define DRAWS(S) tile<CARRIER, S, RANDOM>
 #endif
-#if ISA_MODES  // exact steps of any data
+#if ISA_MODES  // kind GENERAL with exact steps
 #define ANY_MODE(S) tile_to_odd<CARRIER, S, false>
 #else
 #define ANY_MODE(S) tile<CARRIER, S, GENERAL>
 #endif
-#if ISA_MODES  // where exact steps have no other kernel of any operands
+#if ISA_MODES  // under modes no other kernel computes exact steps of any operands
 #define SPECULATIVE_BY_MODES(S, KIND) tile_speculative<CARRIER, S, KIND>
 #else
 #define SPECULATIVE_BY_MODES(S, KIND) tile<CARRIER, S, KIND>
