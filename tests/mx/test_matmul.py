@@ -396,7 +396,7 @@ def test_specs_with_block_formats_print_parse_and_say_what_they_do():
         ("mxfp8 : hw(hopper, wgmma, e4m3)", "scaled"),
         ("mxfp8 : promote(hw(blackwell, mxf8f6f4, e4m3), 32)", "outermost"),
         ("mxfp9 : fp32", "unknown block format"),
-        ("mxfp8 : mxfp8", "formats of single numbers"),
+        ("mxfp8 : mxfp8", "a format of single numbers"),
     ],
 )
 def test_what_has_no_meaning_says_what_has(text, message):
