@@ -58,7 +58,7 @@ def is_conversion(cast: Cast | None, dtype: torch.dtype) -> bool:
     return plain and FORMATS.get(dtype) == cast.format
 
 
-@dataclass(frozen=True)
+@dataclass
 class Conversions:
     """Casts of whole tensors by ``quantize``, a backend's verb of that name."""
 

@@ -22,6 +22,7 @@ from .jit.launch import launch
 from .jit.source import KernelSource, cast_literal
 
 __all__ = [
+    "CONVERSIONS",
     "MAX_DIMS",
     "CastArgs",
     "cast_args",
@@ -216,5 +217,5 @@ def sources() -> Iterator[KernelSource]:
     yield cast_source(parse_cast("fp32/ru"), torch.float64, torch.float32)
 
 
-_conversions = Conversions(quantize)
-cast_into, cast_operand, copy_rounded = _conversions.cast_into, _conversions.cast_operand, _conversions.copy_rounded
+CONVERSIONS = Conversions(quantize)
+cast_into, cast_operand, copy_rounded = CONVERSIONS.cast_into, CONVERSIONS.cast_operand, CONVERSIONS.copy_rounded

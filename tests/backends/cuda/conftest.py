@@ -11,6 +11,16 @@ def cache_dir(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def casts_on_the_host(monkeypatch):
+    """Kernels run on the host here, on its tensors: the casts around them are the CPU backend's, with the same bits."""
+    from gemmsim.backends import cpu
+    from gemmsim.backends.cuda import cast, scaled_groups
+
+    monkeypatch.setattr(cast.CONVERSIONS, "quantize", cpu.quantize)
+    monkeypatch.setattr(scaled_groups, "decode_blocks", cpu.decode_blocks)
+
+
 @pytest.fixture
 def compiled_before(request):
     """Whether the test need not compile these pairs of a source and an architecture again."""
