@@ -15,7 +15,7 @@ import gemmsim as gs
 from gemmsim import tensor_quant
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cuda
-from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import parse_block
 from gemmsim.hardware.devices import architecture_of
 

@@ -22,7 +22,7 @@ from gpu_trace import planning
 import gemmsim as gs
 from gemmsim import tensor_quant
 from gemmsim.backends import cuda
-from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import parse_block
 
 LANES = 128

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from gemmsim.backends.cuda import KernelSource
-from gemmsim.backends.cuda.jit import inspect
+from gemmsim.backends.cuda.jit import sass_report
 from gemmsim.backends.cuda.jit.compile import OPTIONS, compiler_version
 from gemmsim.backends.cuda.jit.toolchain import header_root, toolchain
 
@@ -120,7 +120,7 @@ def _content(path: Path) -> bytes:
 @cache
 def _tools() -> bytes:
     packages = [(package, version(package)) for package in _PACKAGES]
-    reader = statements(Path(inspect.__file__).read_text(encoding="utf-8"))
+    reader = statements(Path(sass_report.__file__).read_text(encoding="utf-8"))
     return repr((packages, compiler_version(), sorted(OPTIONS.items()), reader)).encode()
 
 

@@ -26,7 +26,7 @@ from cute_kernels import sources as cute_sources
 from kernel_digests import kernel_digest
 
 from gemmsim.backends.cuda import KernelSource, compile_kernel, family_sources
-from gemmsim.backends.cuda.jit.inspect import KernelFacts, inspect_kernel, regressions
+from gemmsim.backends.cuda.jit.sass_report import KernelFacts, inspect_kernel, regressions
 
 BASELINE = Path(__file__).parent / "baselines" / "kernels.json"
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")

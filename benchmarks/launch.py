@@ -25,10 +25,10 @@ import gemmsim as gs
 from gemmsim.backends import cuda, route
 from gemmsim.backends.cuda import KernelCache, KernelSource
 from gemmsim.backends.cuda.jit import launch
+from gemmsim.backends.cuda.jit.cache_entry import EntryInfo, pack_entry
 from gemmsim.backends.cuda.jit.compile import kernel_key
-from gemmsim.backends.cuda.jit.entry import EntryInfo, pack_entry
 from gemmsim.backends.cuda.jit.toolchain import toolchain
-from gemmsim.ops import rounding
+from gemmsim.ops import quantize_eager
 
 #: What is called, on 64 x 64 float32 tensors x and w, a bias, formats; most microseconds that are asked for.
 X, W, BIAS = torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)
@@ -77,7 +77,7 @@ def stubbed() -> Iterator[None]:
             (torch.cuda, "current_device", lambda: 0),
             (torch.cuda, "current_stream", lambda index: stream),
             (route, "backend_of", lambda x: cuda),
-            (rounding, "backend_of", lambda x: cuda),
+            (quantize_eager, "backend_of", lambda x: cuda),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         yield

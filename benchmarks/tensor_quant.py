@@ -16,7 +16,7 @@ from harness import Report, measure, options, ratio
 
 from gemmsim import tensor_quant as tq
 from gemmsim.reference import scaled_element, scaled_integer
-from gemmsim.tensor_quant import eager
+from gemmsim.tensor_quant import torch_fallback
 from gemmsim.tensor_quant.grids import ELEMENTS, IntegerGrid
 
 Call = Callable[[], torch.Tensor]
@@ -34,33 +34,43 @@ def rows(x: torch.Tensor, out: torch.Tensor) -> list[Row]:
     block = b.abs().amax(1, keepdim=True)
     fake, e4m3, dynamic = tq.fake_tensor_quant, tq.scaled_e4m3, tq.dynamic_block_quant
     return [
-        ("int8 per tensor", 0.8, lambda: fake(x, amax, out=out), lambda: eager.fake_quantize(x, amax, INT8)),
-        ("int8 per channel", 0.7, lambda: fake(m, channel, out=o), lambda: eager.fake_quantize(m, channel, INT8)),
-        ("int8 last axis", None, lambda: fake(m, column, out=o), lambda: eager.fake_quantize(m, column, INT8)),
-        ("int8 block 32 static", None, lambda: fake(b, block, out=bo), lambda: eager.fake_quantize(b, block, INT8)),
+        ("int8 per tensor", 0.8, lambda: fake(x, amax, out=out), lambda: torch_fallback.fake_quantize(x, amax, INT8)),
+        (
+            "int8 per channel",
+            0.7,
+            lambda: fake(m, channel, out=o),
+            lambda: torch_fallback.fake_quantize(m, channel, INT8),
+        ),
+        ("int8 last axis", None, lambda: fake(m, column, out=o), lambda: torch_fallback.fake_quantize(m, column, INT8)),
+        (
+            "int8 block 32 static",
+            None,
+            lambda: fake(b, block, out=bo),
+            lambda: torch_fallback.fake_quantize(b, block, INT8),
+        ),
         (
             "int8 block 32 dynamic",
             0.5,
             lambda: dynamic(x, 32, None, None, 8, None, out=out),
-            lambda: eager.blocks(x, INT8, 32, "amax", None),
+            lambda: torch_fallback.blocks(x, INT8, 32, "amax", None),
         ),
         (
             "e4m3 per tensor",
             0.8,
             lambda: e4m3(x, amax, 4, 3, out=out),
-            lambda: eager.fake_quantize(x, amax, ELEMENTS[4, 3]),
+            lambda: torch_fallback.fake_quantize(x, amax, ELEMENTS[4, 3]),
         ),
         (
             "mxfp8 block 32",
             None,
             lambda: dynamic(x, 32, out=out),
-            lambda: eager.blocks(x, ELEMENTS[4, 3], 32, "e8m0", None),
+            lambda: torch_fallback.blocks(x, ELEMENTS[4, 3], 32, "e8m0", None),
         ),
         (
             "nvfp4 block 16",
             None,
             lambda: dynamic(x, 16, amax, None, (2, 1), (4, 3), out=out),
-            lambda: eager.blocks(x, ELEMENTS[2, 1], 16, "e4m3", amax),
+            lambda: torch_fallback.blocks(x, ELEMENTS[2, 1], 16, "e4m3", amax),
         ),
     ]
 

@@ -171,6 +171,6 @@ def _caller() -> FrameType:
     return frame
 
 
-# Compiled code runs these once, while it is traced: what gemmsim.ops.tracing.assume_constant_result does.
+# Compiled code runs these once, while it is traced: what gemmsim.ops.lazy_dynamo.assume_constant_result does.
 _warn._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _is_replaced._dynamo_marked_constant = True  # type: ignore[attr-defined]

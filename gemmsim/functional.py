@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from .ops.product.linear import qlinear as qlinear
     from .ops.product.matmul import qmatmul as qmatmul
     from .ops.product.matmul import qmm as qmm
-    from .ops.rows.activations import qgelu as qgelu
-    from .ops.rows.activations import qsilu as qsilu
-    from .ops.rows.batchnorm import qbatchnorm as qbatchnorm
-    from .ops.rows.elementwise import qadd as qadd
-    from .ops.rows.elementwise import qdiv as qdiv
-    from .ops.rows.elementwise import qmean as qmean
-    from .ops.rows.elementwise import qmul as qmul
-    from .ops.rows.elementwise import qpow as qpow
-    from .ops.rows.elementwise import qrelu as qrelu
-    from .ops.rows.elementwise import qsqrt as qsqrt
-    from .ops.rows.elementwise import qsum as qsum
-    from .ops.rows.embedding import qembedding as qembedding
-    from .ops.rows.gates import qsigmoid as qsigmoid
-    from .ops.rows.gates import qtanh as qtanh
-    from .ops.rows.logsoftmax import qlogsoftmax as qlogsoftmax
-    from .ops.rows.normalization import qgroupnorm as qgroupnorm
-    from .ops.rows.normalization import qlayernorm as qlayernorm
-    from .ops.rows.normalization import qrmsnorm as qrmsnorm
-    from .ops.rows.pooling import qadaptive_avgpool as qadaptive_avgpool
-    from .ops.rows.pooling import qavgpool as qavgpool
-    from .ops.rows.pooling import qavgpool1d as qavgpool1d
-    from .ops.rows.pooling import qavgpool2d as qavgpool2d
-    from .ops.rows.pooling import qavgpool3d as qavgpool3d
-    from .ops.rows.softmax import qsoftmax as qsoftmax
+    from .ops.rowwise.activations import qgelu as qgelu
+    from .ops.rowwise.activations import qsilu as qsilu
+    from .ops.rowwise.batchnorm import qbatchnorm as qbatchnorm
+    from .ops.rowwise.elementwise import qadd as qadd
+    from .ops.rowwise.elementwise import qdiv as qdiv
+    from .ops.rowwise.elementwise import qmean as qmean
+    from .ops.rowwise.elementwise import qmul as qmul
+    from .ops.rowwise.elementwise import qpow as qpow
+    from .ops.rowwise.elementwise import qrelu as qrelu
+    from .ops.rowwise.elementwise import qsqrt as qsqrt
+    from .ops.rowwise.elementwise import qsum as qsum
+    from .ops.rowwise.embedding import qembedding as qembedding
+    from .ops.rowwise.logsoftmax import qlogsoftmax as qlogsoftmax
+    from .ops.rowwise.lstm_gates import qsigmoid as qsigmoid
+    from .ops.rowwise.lstm_gates import qtanh as qtanh
+    from .ops.rowwise.normalization import qgroupnorm as qgroupnorm
+    from .ops.rowwise.normalization import qlayernorm as qlayernorm
+    from .ops.rowwise.normalization import qrmsnorm as qrmsnorm
+    from .ops.rowwise.pooling import qadaptive_avgpool as qadaptive_avgpool
+    from .ops.rowwise.pooling import qavgpool as qavgpool
+    from .ops.rowwise.pooling import qavgpool1d as qavgpool1d
+    from .ops.rowwise.pooling import qavgpool2d as qavgpool2d
+    from .ops.rowwise.pooling import qavgpool3d as qavgpool3d
+    from .ops.rowwise.softmax import qsoftmax as qsoftmax
 else:
     __getattr__, __dir__ = exports(__name__)

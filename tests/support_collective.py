@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Hardware, Promote
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import gemm_collective, gemm_instruction
+from gemmsim.backends.cuda.tensor_cores import cutlass_mainloop, native_mma
 
 
 def mapped(raw: bytes, batch: int, element: int) -> Tensor:
@@ -36,13 +36,13 @@ class FakeHopper:
 
     def launch(self, source, device, blocks, args) -> None:
         self.launches.append((source, blocks))
-        one = next(found for found in ALL if gemm_collective.collective_source(found) == source)
+        one = next(found for found in ALL if cutlass_mainloop.collective_source(found) == source)
         m, n, _, batches = args.problem
         for batch in range(batches):
             sides = []
             for raw, name in ((args.map_a, one.a), (args.map_b, one.b)):
                 codes, which = _distinct(whole(mapped(raw, batch, one.tiling.element), 128))
-                dtype = gemm_instruction._ELEMENTS[name][1]
+                dtype = native_mma._ELEMENTS[name][1]
                 word = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
                 values = codes.view(word).view(dtype)
                 sides.append((values.float() if dtype.itemsize == 1 else values, which))
@@ -60,7 +60,7 @@ def _name(element: str) -> str:
 
 
 ALL = [
-    gemm_collective.Collective(a, b, promoted)
+    cutlass_mainloop.Collective(a, b, promoted)
     for a, b in (
         ("bf16", "bf16"),
         ("f16", "f16"),
@@ -76,14 +76,14 @@ ALL = [
 @pytest.fixture
 def fake_hopper(fake_gpu: FakeGpu, monkeypatch) -> FakeHopper:  # noqa: F811
     """``fake_gpu`` that runs CUTLASS' mainloops, whatever the size of a product."""
-    from gemmsim.backends.cuda import tensor_cores
+    from gemmsim.backends.cuda.tensor_cores import route
 
     gpu = FakeHopper()
-    monkeypatch.setattr(gemm_collective, "launch", gpu.launch)
-    monkeypatch.setattr(gemm_collective, "check_kernel", lambda collective, arch: None)
-    monkeypatch.setattr(gemm_collective, "device_arch", tensor_cores.device_arch)
-    monkeypatch.setattr(gemm_collective, "_is_gpu", lambda device: True)
-    monkeypatch.setattr(tensor_cores, "LARGE", 500)
+    monkeypatch.setattr(cutlass_mainloop, "launch", gpu.launch)
+    monkeypatch.setattr(cutlass_mainloop, "check_kernel", lambda collective, arch: None)
+    monkeypatch.setattr(cutlass_mainloop, "device_arch", route.device_arch)
+    monkeypatch.setattr(cutlass_mainloop, "_is_gpu", lambda device: True)
+    monkeypatch.setattr(route, "LARGE", 500)
     found = SimpleNamespace(multi_processor_count=132)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
     return gpu

@@ -15,20 +15,20 @@ from support_traces import traced
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends.cuda import block_float as cuda_block_float
-from gemmsim.backends.cuda import cast as cuda_cast
 from gemmsim.backends.cuda import gemm_codes, multiply
 from gemmsim.backends.cuda import rows as cuda_rows
-from gemmsim.backends.cuda import scaled_casts as cuda_scaled_cast
+from gemmsim.backends.cuda.casts import block_float as cuda_block_float
+from gemmsim.backends.cuda.casts import cast as cuda_cast
+from gemmsim.backends.cuda.casts import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.product import Product
 from gemmsim.formats import Format
 
-cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt")
+cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt.gemm")
 
-cuda_blocks = importlib.import_module("gemmsim.backends.cuda.simt_blocks")
-cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
-cuda_counted = importlib.import_module("gemmsim.backends.cuda.counted")
+cuda_blocks = importlib.import_module("gemmsim.backends.cuda.simt.block_scaled")
+cuda_gathered = importlib.import_module("gemmsim.backends.cuda.simt.implicit_im2col")
+cuda_counted = importlib.import_module("gemmsim.backends.cuda.simt.event_counting")
 
 #: Arguments of each family's kernels, in C++ and in Python.
 _RECORDS = {
@@ -172,7 +172,7 @@ def watching_sources_of(calls: Iterable[Call], c: Tensor | None = None) -> list[
 def host_codes(
     a: Tensor, b: Tensor, a_format: object, b_format: object, spec: GemmSpec, out: Tensor, *rest: int
 ) -> object:
-    """``gemmsim.backends.cuda.gemm_codes`` with the kernels run on the host."""
+    """``gemmsim.backends.cuda.simt.gemm_codes`` with the kernels run on the host."""
     with _launching(_run):
         return gemm_codes(a, b, a_format, b_format, spec, out, *rest)
 

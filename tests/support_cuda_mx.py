@@ -14,9 +14,9 @@ from support_mx import inputs
 from torch import Tensor
 
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import mx_cast
+from gemmsim.backends.cuda.casts import mx_cast
+from gemmsim.backends.cuda.casts.mx_format import mx_literal
 from gemmsim.backends.cuda.jit.source import KernelSource
-from gemmsim.backends.cuda.mx_format import mx_literal
 from gemmsim.formats import BlockFormat
 from gemmsim.mx.arguments import code_shape, scale_shape
 

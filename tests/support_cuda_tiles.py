@@ -23,9 +23,9 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import gemm_ready, tiles
 from gemmsim.backends.cuda.jit.source import KernelSource
+from gemmsim.backends.cuda.simt import launch_cache, tile_heuristic
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
 
@@ -119,8 +119,8 @@ def asked_tile(position: int) -> Iterator[None]:
     """Products take this one of their kernels' tiles (``gemm_tiles.tiles_of``), whatever their sizes; the last one
     where there are fewer."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "_asked", position)
-        patch.setattr(gemm_ready, "_ready", {})  # launches that were planned otherwise
+        patch.setattr(tile_heuristic, "_asked", position)
+        patch.setattr(launch_cache, "_ready", {})  # launches that were planned otherwise
         yield
 
 
@@ -147,7 +147,7 @@ def gemm_sources(text: str, shape: Shape) -> list[KernelSource]:
     out = torch.empty(*shape.batch, shape.m, shape.n)
     with _launching(lambda source, *rest: found.append(source)), pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_blocks, "launch", lambda source, *rest: found.append(source))
-        patch.setattr(gemm_ready, "_ready", {})
+        patch.setattr(launch_cache, "_ready", {})
         if takes_scales(spec.accumulator):
             cuda_blocks.gemm_blocks(_blocks(a, spec.a, -1), _blocks(b, spec.b, -2), spec, out)
         else:

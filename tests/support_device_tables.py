@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gemmsim.backends import device_tables
-from gemmsim.backends.cuda import gemm_ready, term_order
+from gemmsim.backends.cuda.simt import k_permutation, launch_cache
 from gemmsim.backends.device_tables import Tables
-from gemmsim.ops.conv import windows as conv_windows
+from gemmsim.ops.conv import im2col_indices as conv_windows
 
 
 class FakeCuda:
@@ -34,6 +34,6 @@ class FakeCuda:
 @pytest.fixture
 def gpu(monkeypatch) -> FakeCuda:
     monkeypatch.setattr(conv_windows, "_tables", Tables(256))
-    monkeypatch.setattr(term_order, "_tables", Tables(64))
-    monkeypatch.setattr(gemm_ready, "_ready", {})
+    monkeypatch.setattr(k_permutation, "_tables", Tables(64))
+    monkeypatch.setattr(launch_cache, "_ready", {})
     return FakeCuda(monkeypatch)

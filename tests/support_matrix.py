@@ -15,11 +15,11 @@ from support_traces import traced
 from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import collective_params, gemm_instruction, scaled_groups
-from gemmsim.backends.cuda.gemm_source import hardware_literal
 from gemmsim.backends.cuda.jit.source import KernelSource
-from gemmsim.backends.cuda.tensor_cores import named_instruction
+from gemmsim.backends.cuda.simt.gemm_source import hardware_literal
+from gemmsim.backends.cuda.tensor_cores import cutlass_params, native_mma, wgmma_block_scaled
+from gemmsim.backends.cuda.tensor_cores.route import named_instruction
+from gemmsim.backends.encoded_operand import Coded
 
 Launch = Callable[[KernelSource, torch.device, tuple[int, int, int], ctypes.Structure], None]
 
@@ -60,38 +60,38 @@ def launching(instruction: Hardware) -> Launch:
 @contextmanager
 def on_host(instruction: Hardware, early: bool) -> Iterator[None]:
     """Kernels of ``instruction`` are run on the host; ``early``: copies are done at once."""
-    collective_params.tensor_map.cache_clear()
+    cutlass_params.tensor_map.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collective_params, "encode_map", encode_map)
-        for module in (gemm_instruction, scaled_groups):
+        patch.setattr(cutlass_params, "encode_map", encode_map)
+        for module in (native_mma, wgmma_block_scaled):
             patch.setattr(module, "launch", launching(instruction))
         if early:
             patch.setenv("GEMMSIM_HOST_EARLY", "1")
         yield
-    collective_params.tensor_map.cache_clear()
+    cutlass_params.tensor_map.cache_clear()
 
 
 def chain_product(a: Tensor, b: Tensor, text: str, early: bool) -> Tensor:
     """``a`` times ``b`` by the kernel of the chain that ``text`` says, in float32."""
     accumulator = Accumulator.parse(text)
-    spec, chain = GemmSpec(accumulator=accumulator), gemm_instruction.chain_of(accumulator)
-    assert isinstance(chain, gemm_instruction.Chain), chain
+    spec, chain = GemmSpec(accumulator=accumulator), native_mma.chain_of(accumulator)
+    assert isinstance(chain, native_mma.Chain), chain
     out = torch.full((*a.shape[:-1], b.shape[-1]), 7.0)
     named = named_instruction(accumulator)
     assert named is not None
     with on_host(named, early):
-        gemm_instruction.gemm_instruction(a, b, spec, out, 0, chain)
+        native_mma.gemm_instruction(a, b, spec, out, 0, chain)
     return out
 
 
 def scaled_product(a: Coded, b: Coded, spec: GemmSpec, early: bool) -> Tensor:
     """``a`` times ``b`` by the kernel of scaled totals, in float32."""
-    groups = scaled_groups.groups_of(spec)
-    assert isinstance(groups, scaled_groups.ScaledGroups), groups
+    groups = wgmma_block_scaled.groups_of(spec)
+    assert isinstance(groups, wgmma_block_scaled.ScaledGroups), groups
     out = torch.full((*a.codes.shape[:-1], b.codes.shape[-1]), 7.0)
-    assert scaled_groups.refuses(a, b, out, groups) is None
+    assert wgmma_block_scaled.refuses(a, b, out, groups) is None
     named = named_instruction(spec.accumulator)
     assert named is not None
     with on_host(named, early):
-        scaled_groups.gemm(a, b, spec, out, 0, groups)
+        wgmma_block_scaled.gemm(a, b, spec, out, 0, groups)
     return out

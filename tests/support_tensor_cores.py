@@ -16,19 +16,19 @@ from torch import Tensor
 from gemmsim import hardware
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda, device_tables, route
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.coded_values import scale_table
-from gemmsim.backends.cuda import (
-    coded,
-    collective_params,
-    gemm_instruction,
-    gemm_tensor,
-    products,
-    scaled_groups,
-    scaled_instruction,
+from gemmsim.backends.cuda import products
+from gemmsim.backends.cuda.simt import encoded
+from gemmsim.backends.cuda.tensor_cores import (
+    block_scaled_mma,
+    cutlass_params,
+    native_mma,
+    native_mma_block_scaled,
     self_check,
-    tensor_cores,
+    wgmma_block_scaled,
 )
+from gemmsim.backends.cuda.tensor_cores import route as tensor_cores
+from gemmsim.backends.encoded_operand import Coded
+from gemmsim.backends.encoded_values import scale_table
 from gemmsim.backends.product import Product, Ran
 from gemmsim.hardware.devices import CAPABILITIES
 
@@ -97,7 +97,7 @@ class FakeGpu:
     def _mma(self, row, left: Tensor, right: Tensor, word: torch.dtype, **scales: Tensor) -> Tensor:
         kind = row.operands[3]
         if self.silicon is None and not scales:  # the same bits, faster
-            spec = GemmSpec(accumulator=gemm_instruction.Chain(row).accumulator)
+            spec = GemmSpec(accumulator=native_mma.Chain(row).accumulator)
             out = torch.empty(left.shape[0], right.shape[0])
             cpu.gemm(_values(left, row.a), _values(right, row.b).mT, spec, out, 0)
             return out
@@ -108,7 +108,7 @@ class FakeGpu:
         return d.view(torch.int32).view(torch.float32)
 
     def _scaled(self, source, args) -> None:
-        chain = next(found for found in self.chains if scaled_instruction.source_of(found) == source)
+        chain = next(found for found in self.chains if native_mma_block_scaled.source_of(found) == source)
         row = self.silicon or chain.instruction
         packed = 2 if chain.packing == "lo_first" else 1
         a, b = (
@@ -179,7 +179,7 @@ def run_on_gpu(product: Product) -> Ran:
 
 
 def _values(codes: Tensor, name: str) -> Tensor:
-    dtype = gemm_instruction._ELEMENTS[name][1]
+    dtype = native_mma._ELEMENTS[name][1]
     word = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[dtype.itemsize]
     values = codes.to(word).view(dtype)
     return values.float() if dtype.itemsize == 1 else values
@@ -201,29 +201,29 @@ def fake_gpu(monkeypatch) -> FakeGpu:
     """Tensors of the CPU pass for those of a GPU of ``fake_gpu.arch``; the model's kernels are the CPU backend's."""
     gpu = FakeGpu()
     gpu.chains = []
-    find = scaled_instruction.chain_of
+    find = native_mma_block_scaled.chain_of
 
     def chain_of(spec):
         found = find(spec)
-        if isinstance(found, scaled_instruction.ScaledChain):
+        if isinstance(found, native_mma_block_scaled.ScaledChain):
             gpu.chains.append(found)
             gpu.op = spec.accumulator.op
         return found
 
     names = {80: "sm_80", 89: "sm_89", 90: "sm_90a", 100: "sm_100a", 120: "sm_120a"}
     number = lambda: CAPABILITIES[gpu.arch][0]  # noqa: E731
-    monkeypatch.setattr(gemm_instruction, "launch", gpu.launch)
-    monkeypatch.setattr(gemm_tensor, "launch", gpu.launch)
-    monkeypatch.setattr(collective_params, "encode_map", encode_map)
-    collective_params.tensor_map.cache_clear()
+    monkeypatch.setattr(native_mma, "launch", gpu.launch)
+    monkeypatch.setattr(block_scaled_mma, "launch", gpu.launch)
+    monkeypatch.setattr(cutlass_params, "encode_map", encode_map)
+    cutlass_params.tensor_map.cache_clear()
     monkeypatch.setattr(device_tables, "_is_gpu", lambda device: True)
     monkeypatch.setattr(tensor_cores, "simt", cpu.gemm)
     monkeypatch.setattr(products, "gemm", lambda a, b, spec, out, *rest: cpu.gemm(a, b, spec, out, *rest[:3]))
-    monkeypatch.setattr(coded, "gemm_blocks", simt_blocks)
-    monkeypatch.setattr(scaled_instruction, "simt", simt_blocks)
-    monkeypatch.setattr(scaled_groups, "simt", simt_blocks)
-    monkeypatch.setattr(scaled_groups, "launch", gpu.launch)
-    monkeypatch.setattr(scaled_instruction, "chain_of", chain_of)
+    monkeypatch.setattr(encoded, "gemm_blocks", simt_blocks)
+    monkeypatch.setattr(native_mma_block_scaled, "simt", simt_blocks)
+    monkeypatch.setattr(wgmma_block_scaled, "simt", simt_blocks)
+    monkeypatch.setattr(wgmma_block_scaled, "launch", gpu.launch)
+    monkeypatch.setattr(native_mma_block_scaled, "chain_of", chain_of)
     monkeypatch.setattr(tensor_cores, "device_arch", lambda index: names[number()])
     monkeypatch.setattr(tensor_cores, "_allowed", None)
     cache = SimpleNamespace(get=lambda source, arch: SimpleNamespace(cubin=source.text.encode()))

@@ -66,7 +66,14 @@ def test_the_first_product_loads_no_more_than_products():
     others = {name.split(".")[0] for name in modules} - {"gemmsim"} - set(sys.stdlib_module_names)
     assert not others, f"{others}: imported by a first product, the compiler (torch._dynamo, sympy) above all"
     assert "gemmsim.ops.product.matmul" in modules
-    unused = ("gemmsim.ops.conv", "gemmsim.ops.rows", "gemmsim.nn", "gemmsim.mx", "gemmsim.reference", "gemmsim.sliced")
+    unused = (
+        "gemmsim.ops.conv",
+        "gemmsim.ops.rowwise",
+        "gemmsim.nn",
+        "gemmsim.mx",
+        "gemmsim.reference",
+        "gemmsim.sliced",
+    )
     unused = (*unused, "gemmsim.study", "gemmsim.backends.cuda.jit", "gemmsim.tensor_quant", "gemmsim.optim")
     assert not {name for name in modules if name.startswith(unused)}
 

@@ -29,7 +29,7 @@ ROOT_MODULES = {
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
 #: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
 HARDWARE_TABLES = {
-    f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "evidence", "instruction", "models", "operands")
+    f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "evidence", "instruction", "operands", "step_parameters")
 }
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
@@ -48,7 +48,7 @@ FACES = {
     },
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant"),
-        *("backends.cublas", "nn.undoing", "nn.weights", "ops.tracing", "train"),
+        *("backends.cublas", "nn.undoing", "nn.weights", "ops.lazy_dynamo", "train"),
     },
     "train": {""},
     "comparison": {"", "formats", "arithmetic", "ops.arrays"},
@@ -173,7 +173,7 @@ def test_formats_arithmetic_and_lowering_need_the_standard_library_alone(path):
 
     for module, _, line in imports(path):
         top = module.split(".")[0]
-        types = dotted(path) == "formats.tensors" and top == "torch"  # under TYPE_CHECKING; see the next test
+        types = dotted(path) == "formats.tensor_codec" and top == "torch"  # under TYPE_CHECKING; see the next test
         assert types or top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
 
 

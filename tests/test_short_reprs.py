@@ -136,7 +136,7 @@ def test_a_trace():
 
 def test_a_run_of_a_study(tmp_path):
     verdict = study.get("swamping").expectations()[0]
-    from gemmsim.study.expectations import Verdict
+    from gemmsim.study.checks import Verdict
 
     summary = RunSummary(
         Path("out<1>"), [], 3, 2, 1, verdicts=[Verdict(verdict, (1.0,), True), Verdict(verdict, (), None)]

@@ -21,7 +21,7 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
 from gemmsim.backends.cpu.block_float import described
 from gemmsim.backends.cpu.block_records import block_record
-from gemmsim.backends.cpu.prepared import prepare
+from gemmsim.backends.cpu.spec_cache import prepare
 from gemmsim.formats import BlockFormat, Cast, TensorFormat
 
 __all__ = [
@@ -139,7 +139,7 @@ def _captured(call: Callable[[], object]) -> list[Text]:
 
 def kernels_of_products(spec: GemmSpec, a: Tensor, b: Tensor, select: Tensor | None, c: Tensor | None) -> list[Text]:
     """Kernels of a product on a GPU."""
-    gemm = importlib.import_module("gemmsim.backends.cuda.simt").gemm
+    gemm = importlib.import_module("gemmsim.backends.cuda.simt.gemm").gemm
     out = torch.empty(a.shape[0], b.shape[1])
     return _captured(lambda: gemm(a, b, spec, out, 5, c, select))
 

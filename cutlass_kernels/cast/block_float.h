@@ -27,7 +27,7 @@ struct BlockFloatConfig {
     bool clamp;     // SCALED_INTEGERS
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/block_float.py mirrors this record. Dimensions: `outer` that
+// What is known when it is launched. gemmsim/backends/cuda/casts/block_float.py mirrors this record. Dimensions: `outer` that
 // tell groups apart, then `inner` inside a group; the last of them is cut into groups of `block` elements, unless that is 0.
 struct BlockFloatLaunch {
     const void* src;

@@ -15,7 +15,7 @@ struct CastConfig {
     int32_t vector;  // elements a thread reads at once, from contiguous and aligned tensors; 0: any strides
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/cast.py mirrors this record.
+// What is known when it is launched. gemmsim/backends/cuda/casts/cast.py mirrors this record.
 struct CastArgs {
     const void* src;
     void* dst;

@@ -19,7 +19,7 @@ struct ScaledConfig {
     int32_t lanes;   // of dynamic blocks: threads that share one; 0: any blocks and strides
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/scaled_casts.py mirrors this record. Contiguous tensors: element
+// What is known when it is launched. gemmsim/backends/cuda/casts/scaled_casts.py mirrors this record. Contiguous tensors: element
 // i has number i / inner % period of amax and second; else strides of 0 spread them.
 struct ScaledLaunch {
     const void* src;

@@ -1,5 +1,5 @@
 // Where the members of a kernel's parameters lie: numbers in the machine code, which the host that fills them in compares with
-// its own (gemmsim/backends/cuda/collective_params.py has the same order). No host compiler ever sees these types.
+// its own (gemmsim/backends/cuda/tensor_cores/cutlass_params.py has the same order). No host compiler ever sees these types.
 #pragma once
 #include "collective/kernel.h"
 

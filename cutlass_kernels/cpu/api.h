@@ -1,5 +1,5 @@
 // This file declares the C ABI of the CPU library. Python mirrors these records field by field
-// (gemmsim/backends/cpu/records.py), and gemmsim_abi() checks their sizes.
+// (gemmsim/backends/cpu/ctypes_structs.py), and gemmsim_abi() checks their sizes.
 #pragma once
 #include "product/event_args.h"
 #include "product/interruption.h"

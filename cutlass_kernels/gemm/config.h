@@ -1,5 +1,5 @@
 // A matrix product: what is known when its kernel is compiled, and what is known when it is launched.
-// gemmsim/backends/cuda/gemm_source.py and gemm_args.py write these records.
+// gemmsim/backends/cuda/simt/gemm_source.py and gemm_args.py write these records.
 #pragma once
 #include "gemmsim/device/codes.h"
 #include "gemmsim/program.h"
@@ -80,7 +80,7 @@ struct GemmConfig {
     int32_t split;  // SplitOf (split.h)
 };
 
-// Strides in elements. gemmsim/backends/cuda/gemm_args.py mirrors this record.
+// Strides in elements. gemmsim/backends/cuda/simt/gemm_args.py mirrors this record.
 struct GemmArgs {
     const void *a, *b;
     union {

@@ -17,7 +17,7 @@ struct GroupConfig {
 
 // The maps of TMA say where the lines of an operand lie: (bytes of a line, lines, batches). Scales in binary32, one for each `period`
 // of terms, those of a line side by side. Steps: 0 where all batches share an operand, else 1. Strides in elements.
-// gemmsim/backends/cuda/gemm_groups.py mirrors this record.
+// gemmsim/backends/cuda/tensor_cores/wgmma.py mirrors this record.
 struct alignas(64) GroupArgs {
     uint8_t map_a[128], map_b[128];
     float* out;

@@ -20,7 +20,7 @@ struct InstructionConfig {
 };
 
 // Rows of A and columns of B, their terms side by side in lines that start at multiples of 16 bytes and are filled up with
-// zeros to such; gemmsim/backends/cuda/gemm_instruction.py mirrors this record. The result is the register, so that a check sees
+// zeros to such; gemmsim/backends/cuda/tensor_cores/native_mma.py mirrors this record. The result is the register, so that a check sees
 // all of it. Strides: bytes of operands, elements of the result.
 struct InstructionArgs {
     const uint8_t *a, *b;

@@ -4,7 +4,7 @@
 
 namespace gemmsim {
 
-// gemmsim/backends/cuda/one_instruction.py mirrors this record. a, b: the terms of a row and of a column as the instruction stores them,
+// gemmsim/backends/cuda/tensor_cores/one_instruction.py mirrors this record. a, b: the terms of a row and of a column as the instruction stores them,
 // in 32-bit words; c: a register of C (two halves of binary16); d: where the first register of D goes.
 struct OneInstructionArgs {
     const uint32_t *a, *b;

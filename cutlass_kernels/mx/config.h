@@ -20,7 +20,7 @@ struct MxConfig {
     MxFormat format;
 };
 
-// gemmsim/backends/cuda/mx_cast.py mirrors this record. Offsets and strides count elements, of packed codes bytes.
+// gemmsim/backends/cuda/casts/mx_cast.py mirrors this record. Offsets and strides count elements, of packed codes bytes.
 struct MxArgs {
     const void* src;
     uint8_t *codes, *scales;

@@ -18,7 +18,7 @@ struct TensorConfig {
     MxFormat a, b;
 };
 
-// Rows of A and columns of B with their terms side by side; gemmsim/backends/cuda/gemm_tensor.py mirrors this record.
+// Rows of A and columns of B with their terms side by side; gemmsim/backends/cuda/tensor_cores/block_scaled_mma.py mirrors this record.
 // Strides: bytes between rows of codes and of scales, elements between rows of the result.
 struct TensorArgs {
     const uint8_t *a, *b, *scale_a, *scale_b;

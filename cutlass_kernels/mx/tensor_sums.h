@@ -18,7 +18,7 @@ template <bool A, bool B> GEMMSIM_HD float times_tensor_scales(float y, const fl
     return (float)p;
 }
 
-// Sums (rows, n) side by side; rows of the result are `out_row` elements apart. gemmsim/backends/cuda/gemm_decoded.py mirrors it.
+// Sums (rows, n) side by side; rows of the result are `out_row` elements apart. gemmsim/backends/cuda/tensor_cores/wgmma_dequantized.py mirrors it.
 struct TensorSumsArgs {
     const float *sums, *second_a, *second_b;
     void* out;

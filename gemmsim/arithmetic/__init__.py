@@ -4,7 +4,6 @@ Frozen, hashable, validated when built; ``parse(str(x)) == x`` and ``from_json(x
 more than the standard library.
 """
 
-from .a2q import min_accumulator_bits, overflow_certificate
 from .accumulator import Accumulator, constructors, register
 from .chunked import Chunked, Promote
 from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
@@ -15,6 +14,7 @@ from .fused import Fused
 from .grammar import parse_accumulator
 from .hardware import Hardware
 from .integer import Fixed, Integer
+from .integer_width_bounds import min_accumulator_bits, overflow_certificate
 from .interleaved import Interleaved
 from .lookup import Lookup, ProductTable, table
 from .pairwise import Pairwise

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from ..formats import Cast
 from ..formats.errors import shortened, shown
-from .arguments import ACCUMULATOR, Kind
+from .argument_kinds import ACCUMULATOR, Kind
+from .construction_hooks import told
 from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 from .explain import explain_accumulator
-from .making import told
 
 __all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers", "tells_calls"]
 

@@ -6,11 +6,11 @@ import math
 
 from ..formats import TENSOR_FORMATS, BlockFormat, BlockMode, Cast, Sharing, TensorFormat
 from .accumulator import Accumulator
-from .composite import Composite
 from .errors import spec_error
 from .hardware import Hardware
-from .operands import operand_cast
+from .operand_casts import operand_cast
 from .scaled import Scaled
+from .wrappers import Composite
 
 __all__ = ["check_block_operands", "group_size", "takes_scales"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, TOTALS, IntKind, argument, optional
-from .composite import Blocks, needs_register
+from .argument_kinds import ACCUMULATOR, TOTALS, IntKind, argument, optional
+from .wrappers import Blocks, needs_register
 
 __all__ = ["BLOCK", "Chunked", "Promote"]
 

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from ..formats import Cast, FixedFormat
 from .accumulator import Accumulator, register
-from .arguments import CAST, argument, optional
+from .argument_kinds import CAST, argument, optional
 from .errors import spec_error
 
 __all__ = ["Compensated", "FastTwoSum", "Kahan", "Neumaier", "TwoSum"]

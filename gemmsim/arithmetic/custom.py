@@ -11,11 +11,11 @@ from typing import Any, ClassVar, TypeVar
 
 from ..formats import FP64, Cast
 from .accumulator import Accumulator, constructors, forget, register
-from .arguments import ACCUMULATOR, BOOL, CAST, IntKind, Kind, argument, optional, read_cast
-from .composite import Composite
+from .argument_kinds import ACCUMULATOR, BOOL, CAST, IntKind, Kind, argument, optional, read_cast
 from .errors import spec_error
 from .presets import PRESETS
 from .recipe_words import RECIPES
+from .wrappers import Composite
 
 __all__ = ["NUMBERS", "Custom", "Swapped", "define"]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .arguments import CAST, IntKind, argument
+from .argument_kinds import CAST, IntKind, argument
 from .errors import spec_error
 
 __all__ = ["Binned", "Exact", "ExactProducts"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from gemmsim.hardware.step_parameters import LEAST_EXPONENT
+
 from ..formats import FP32, Cast, FloatFormat, FormatError, Overflow, Rounding, parse_scalar
 from ..formats.errors import shown
-from ..hardware.models import LEAST_EXPONENT
 from ..hardware.operands import OPERANDS
 from .accumulator import register
-from .arguments import CAST, FORMAT, IntKind, argument, optional
+from .argument_kinds import CAST, FORMAT, IntKind, argument, optional
 from .errors import SpecFormatError, spec_error
 from .exact_sum import ExactProducts
 

@@ -20,8 +20,8 @@ from ..formats import FormatError, parse_block, parse_cast
 from ..formats.block_grammar import is_block_name
 from ..formats.errors import LONGEST, shortened, shown
 from .accumulator import Accumulator, constructors, parses, tells_calls
+from .did_you_mean import of_accumulator
 from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
-from .meaning import of_accumulator
 from .presets import PRESETS, build_preset
 from .sequential import Sequential
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from gemmsim.hardware.step_parameters import Conversion, TwoBlocks
+
 from ..formats import E4M3, E8M0, BlockFormat, Cast, FormatError, Rounding
 from ..hardware import OPS, HardwareError, Instruction, instructions, largest
-from ..hardware.models import Conversion, TwoBlocks
 from ..hardware.operands import OPERANDS, Operand
 from .accumulator import register
-from .arguments import FORMAT, WORD, argument, optional
+from .argument_kinds import FORMAT, WORD, argument, optional
 from .errors import SpecError, SpecFormatError, spec_error
 from .exact_sum import ExactProducts
 

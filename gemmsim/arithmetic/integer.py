@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..formats import Cast, FixedFormat, FormatError, Rounding
 from .accumulator import register
-from .arguments import BOOL, ROUNDING, ChoiceKind, IntKind, argument
+from .argument_kinds import BOOL, ROUNDING, ChoiceKind, IntKind, argument
 from .errors import SpecFormatError
 from .exact_sum import ExactProducts
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, ChoiceKind, argument
+from .argument_kinds import ACCUMULATOR, ChoiceKind, argument
 from .chunked import BLOCK
-from .composite import Blocks, needs_register
+from .wrappers import Blocks, needs_register
 
 __all__ = ["Interleaved"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from ..formats import Cast, FixedFormat, Format, FormatError, OwnExponentFormat, format_from_json, parse_scalar
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, Kind, argument
-from .composite import Composite
+from .argument_kinds import ACCUMULATOR, Kind, argument
 from .errors import SpecFormatError, spec_error
+from .wrappers import Composite
 
 __all__ = ["Lookup", "ProductTable", "table"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..formats import Cast
 from .accumulator import Accumulator, register
-from .arguments import MEMBERS, argument
+from .argument_kinds import MEMBERS, argument
 from .errors import spec_error
 
 __all__ = ["Palette"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, TOTALS, argument, optional
+from .argument_kinds import ACCUMULATOR, TOTALS, argument, optional
 from .chunked import BLOCK
-from .composite import Blocks
+from .wrappers import Blocks
 
 __all__ = ["Scaled"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..formats import Cast
 from .accumulator import Accumulator, register
-from .arguments import CAST, ChoiceKind, IntKind, argument, optional
+from .argument_kinds import CAST, ChoiceKind, IntKind, argument, optional
 from .errors import spec_error
 
 __all__ = ["Sequential"]

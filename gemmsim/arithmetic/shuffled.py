@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, IntKind, argument
-from .composite import Composite
+from .argument_kinds import ACCUMULATOR, IntKind, argument
 from .permutation import permutation
+from .wrappers import Composite
 
 __all__ = ["Shuffled"]
 

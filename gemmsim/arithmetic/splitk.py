@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ..formats import Cast
 from .accumulator import Accumulator, register
-from .arguments import ACCUMULATOR, TOTALS, argument
+from .argument_kinds import ACCUMULATOR, TOTALS, argument
 from .chunked import BLOCK
-from .composite import Blocks
+from .wrappers import Blocks
 
 __all__ = ["SplitK"]
 

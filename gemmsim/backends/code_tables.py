@@ -10,8 +10,8 @@ from torch import Tensor
 from gemmsim.formats import CodebookFormat, Format, parse_scalar
 
 from .code_layout import parts_of_codes, parts_of_values, to_codes, to_values
+from .codebook_codes import listed_codes, listed_values
 from .dtypes import fits
-from .listed_codes import listed_codes, listed_values
 
 __all__ = ["codes_of", "table_codes", "values_of_codes"]
 

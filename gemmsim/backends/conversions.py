@@ -26,7 +26,7 @@ from gemmsim.formats import (
 )
 
 from .codebook import is_codebook, round_to_codebook
-from .expanded import stored
+from .stored_elements import stored
 
 __all__ = ["FORMATS", "Conversions", "is_conversion"]
 

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from gemmsim.formats import FixedFormat, Format
-from gemmsim.lowering.numbers import CODES, FLOATS, INT16, INT32, DType, holds
+from gemmsim.lowering.abi_constants import CODES, FLOATS, INT16, INT32, DType, holds
 
 __all__ = ["DTYPES", "NUMBERS", "KERNEL_DTYPES", "carrier_dtype", "fits"]
 

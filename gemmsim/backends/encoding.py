@@ -13,9 +13,9 @@ from torch import Tensor
 from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat
 
 from .backend import backend_of
-from .coded import Coded
-from .coded_values import ONE, elements_of, factors_of
-from .expanded import stored
+from .encoded_operand import Coded
+from .encoded_values import ONE, elements_of, factors_of
+from .stored_elements import stored
 
 __all__ = [
     "as_second",

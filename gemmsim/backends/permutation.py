@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.abi_constants import Site
 
 __all__ = ["permutation"]
 

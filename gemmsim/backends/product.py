@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from gemmsim.arithmetic import GemmSpec
 
-from .coded import Coded
+from .encoded_operand import Coded
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .finish import Finish
-    from .gathered import Gathered
+    from .epilogue import Finish
+    from .implicit_im2col import Gathered
 
 __all__ = ["Product", "Ran"]
 

@@ -19,9 +19,9 @@ from gemmsim.lowering.refusal import Refusal
 
 from .acceleration import Setting, asked, current, refused
 from .backend import backend_of
-from .batches import batched
+from .batch_dims import batched
 from .convert import cast_into
-from .last_steps import finish_into, followed
+from .epilogue_passes import finish_into, followed
 from .product import Product, Ran
 
 __all__ = ["ROUTES", "Route", "gemm", "plain_spec", "reads_windows", "run"]
@@ -49,9 +49,9 @@ class _Lists:
         return None
 
     def run(self, product: Product) -> Ran:
-        from . import lists
+        from . import codebook_products
 
-        return lists.run(product, run)
+        return codebook_products.run(product, run)
 
 
 class _Asked:
@@ -118,18 +118,18 @@ class _Proved:
     _FAST = Refusal("kernels are fast enough, or no proof is known")
 
     def refuses(self, product: Product) -> Refusal | None:
-        from . import native
+        from . import exact_blas
 
         alone = product.is_alone and not product.is_coded
-        return None if alone and native.is_candidate(product.spec) else self._FAST
+        return None if alone and exact_blas.is_candidate(product.spec) else self._FAST
 
     def run(self, product: Product) -> Ran | Refusal:
-        from . import native
+        from . import exact_blas
 
         a, b, out, finish = product.a, product.b, product.out, product.finish
         assert isinstance(a, Tensor) and isinstance(b, Tensor)
         raw = out if finish is None else torch.empty_like(out, dtype=finish.work)
-        ran = native.gemm(a, b, product.spec, raw, product.seed, product.named)
+        ran = exact_blas.gemm(a, b, product.spec, raw, product.seed, product.named)
         if isinstance(ran, Ran) and finish is not None:
             finish_into(raw, finish, out, cast_into)
         return ran
@@ -206,9 +206,9 @@ def _takes(product: Product) -> bool:
 @lru_cache(maxsize=4096)
 def _is_the_kernels(spec: GemmSpec) -> bool:
     """Whether nobody but the device's kernels and instructions computes ``spec``, unless somebody asks."""
-    from . import native
+    from . import exact_blas
 
-    return not (spec.needs_steps or spec.has_blocks or native.is_candidate(spec))
+    return not (spec.needs_steps or spec.has_blocks or exact_blas.is_candidate(spec))
 
 
 def _is_decoded(product: Product) -> bool:
@@ -220,11 +220,11 @@ def reads_windows(spec: GemmSpec) -> bool:
 
     Not worth a matrix: a proof that may be found where random bits have to be drawn for each column.
     """
-    from . import native
+    from . import exact_blas
 
     if asked() is not None or spec.has_blocks or spec.needs_steps:
         return False
-    return spec.is_stochastic or not native.is_candidate(spec)
+    return spec.is_stochastic or not exact_blas.is_candidate(spec)
 
 
 @lru_cache(maxsize=4096)

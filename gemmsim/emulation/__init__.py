@@ -8,28 +8,28 @@ from .._lazy import exports
 
 if TYPE_CHECKING:
     from .context import emulate as emulate
-    from .growing import CaptureError as CaptureError
-    from .later import carry as carry
-    from .later import checkpoint_contexts as checkpoint_contexts
+    from .conversion import Arithmetic as Arithmetic
+    from .conversion import arithmetic_of as arithmetic_of
+    from .conversion import convert as convert
+    from .conversion import from_pretrained as from_pretrained
+    from .conversion import load as load
+    from .conversion import save as save
+    from .conversion import undo as undo
+    from .deferred_contexts import carry as carry
+    from .deferred_contexts import checkpoint_contexts as checkpoint_contexts
     from .mode import Emulation as Emulation
-    from .modules import Arithmetic as Arithmetic
-    from .modules import arithmetic_of as arithmetic_of
-    from .modules import convert as convert
-    from .modules import from_pretrained as from_pretrained
-    from .modules import load as load
-    from .modules import save as save
-    from .modules import undo as undo
-    from .observed import NativeGemmError as NativeGemmError
-    from .observed import audit as audit
-    from .record import Recorder as Recorder
-    from .report import Record as Record
-    from .report import Report as Report
+    from .observe.audit import NativeGemmError as NativeGemmError
+    from .observe.audit import audit as audit
+    from .observe.capture import capture as capture
+    from .observe.recorder import Recorder as Recorder
+    from .observe.report import Record as Record
+    from .observe.report import Report as Report
+    from .observe.safetensors_writer import CaptureError as CaptureError
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule
-    from .runs import DryRunError as DryRunError
     from .state import load_state_dict as load_state_dict
     from .state import state_dict as state_dict
-    from .stream import capture as capture
+    from .trial_runs import DryRunError as DryRunError
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

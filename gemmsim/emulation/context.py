@@ -15,9 +15,9 @@ from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 
-from .blame import is_from
-from .compiled import raised
-from .inside import text_inside
+from .dynamo_configs import text_inside
+from .dynamo_support import raised
+from .error_origin import is_from
 from .mode import Emulation
 from .rules import Config, ConfigError, ConfigLike, config_of, needs_of, text_of
 from .steps import StepLike, steps_of

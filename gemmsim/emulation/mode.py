@@ -15,36 +15,34 @@ from torch._ops import HigherOrderOperator
 from torch.fx import Proxy
 
 from gemmsim.ops import forward_mode, subnormals
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
-from . import (  # noqa: F401  # they fill tables
+from . import deferred_contexts, dynamo_bodies, dynamo_support  # they fill tables
+from . import module_paths as places
+from .autocast import untouched
+from .dynamo_support import raised
+from .module_paths import Placed, Places, await_first, path_running, paths_of, unwatch, watch
+from .observe import flop_counter  # noqa: F401  # they fill tables
+from .observe.hidden import hiding_too
+from .overrides import (  # noqa: F401  # they fill tables
     addmm,
     attention,
-    bodies,
-    compiled,
-    contract,
-    convolve,
-    count,
+    convolution,
+    covariance,
+    custom_backward,
     einsum,
-    formulas,
-    later,
-    moments,
+    matmul,
     optimizer_steps,
-    places,
-    products,
     recurrent,
     replaced,
-    scaled,
+    scaled_mm,
+    tensordot,
     torchscript,
 )
-from .casts import untouched
-from .compiled import raised
-from .hidden import hiding_too
-from .operands import are_ours, handlers_of
-from .places import Placed, Places, await_first, path_running, paths_of, unwatch, watch
+from .overrides.operands import are_ours, handlers_of
+from .overrides.table import TABLE, Entry, Site, adopt, bound, unseen
 from .rules import ConfigError, formats_at, needs_of, problem, reachable
 from .steps import Steps
-from .table import TABLE, Entry, Site, adopt, bound, unseen
 
 __all__ = ["Emulation"]
 
@@ -143,12 +141,12 @@ class Emulation(Placed):
                 self._stop = await_first(self._check_first)
             return
         if traced:
-            bodies.let_modes_change()
+            dynamo_bodies.let_modes_change()
             if not self._outer:
                 _begin_traced()
         else:
             _prepare()
-            later.opened()
+            deferred_contexts.opened()
             optimizer_steps.watch()
         if self.places is not None:
             watch()
@@ -168,7 +166,7 @@ class Emulation(Placed):
         for mode in self._outer:
             mode.shadowed -= 1
         if not torch.compiler.is_compiling():
-            later.closed()
+            deferred_contexts.closed()
             optimizer_steps.unwatch()
         elif not self._outer:
             _end_traced()
@@ -180,20 +178,20 @@ class Emulation(Placed):
         if entry is None:
             if type(func) in _BUILT_IN and not torch.compiler.is_compiling():  # nearly every call that is no product
                 return func(*args, **kwargs)
-            if later.is_engine(func) or isinstance(func, HigherOrderOperator) or func == _UNFLATTEN:
+            if deferred_contexts.is_engine(func) or isinstance(func, HigherOrderOperator) or func == _UNFLATTEN:
                 return self.other(func, args, kwargs)
             return func(*args, **kwargs)
-        if self.shadowed or _below_autograd() or compiled.leave_alone(func, kwargs, self.text):
+        if self.shadowed or _below_autograd() or dynamo_support.leave_alone(func, kwargs, self.text):
             return func(*args, **kwargs)
         if self.steppers and optimizer_steps.is_stepping(self):
             if torch.compiler.is_compiling():
-                compiled.note_native(self.text)
+                dynamo_support.note_native(self.text)
             return func(*args, **kwargs)
         return self.lower(entry, func, types, args, kwargs)
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call that is no product, but may run code of the model."""
-        if later.is_engine(func):
+        if deferred_contexts.is_engine(func):
             with self:
                 return hiding_too(unseen(func))(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
@@ -204,8 +202,8 @@ class Emulation(Placed):
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
-        if func in _OPAQUE and not later.leaves_attention(self):
-            raise later.unseen_products(_OPAQUE[func], self)
+        if func in _OPAQUE and not deferred_contexts.leaves_attention(self):
+            raise deferred_contexts.unseen_products(_OPAQUE[func], self)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
         with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
@@ -233,7 +231,7 @@ class Emulation(Placed):
             if sites is not None and (handlers := handlers_of(types)):
                 return self._handled(handlers, func, types, args, kwargs)
             if torch.compiler.is_compiling() and reachable(self.text, "/".join(entry.kinds)):
-                compiled.note_native(self.text)
+                dynamo_support.note_native(self.text)
             return func(*args, **kwargs)
         if not torch.compiler.is_compiling() and torchscript.is_traced():
             raise torchscript.refused_trace("/".join(entry.kinds), self.text)
@@ -343,10 +341,10 @@ def _prepare() -> None:
     new = adopt()
     if not _prepared:
         _prepared = True
-        compiled.ask_about(TABLE)
-        compiled.skip((Emulation.__torch_function__, places.before, places.after, later.apply))
+        dynamo_support.ask_about(TABLE)
+        dynamo_support.skip((Emulation.__torch_function__, places.before, places.after, deferred_contexts.apply))
     elif new:
-        compiled.ask_about(new)
+        dynamo_support.ask_about(new)
     if "torch._higher_order_ops.flex_attention" in sys.modules:
         for name in ("flex_attention", "flex_attention_backward"):
             _OPAQUE[getattr(torch.ops.higher_order, name)] = name
@@ -356,7 +354,7 @@ def _prepare() -> None:
 def _begin_traced() -> None:
     """The compiler learns what it must ask about before it follows the first context's calls, too."""
     _prepare()
-    replaced.trace_begins(compiled.wanted)
+    replaced.trace_begins(dynamo_support.wanted)
 
 
 @assume_constant_result

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as hooks
 
-from .bodies import unseen_change
+from .dynamo_bodies import unseen_change
 
 __all__ = ["ModuleHooks"]
 

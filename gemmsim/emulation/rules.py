@@ -18,13 +18,13 @@ from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
 from gemmsim.ops.product.short_text import short_formats, source_of
-from gemmsim.ops.rows.formats import RowFormats
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.rowwise.formats import RowFormats
 
-from .compiled import errors_as_they_are, raised
-from .row_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
+from .dynamo_support import errors_as_they_are, raised
+from .rowwise_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
 
 __all__ = [
     "KINDS",

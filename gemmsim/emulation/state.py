@@ -9,7 +9,7 @@ from torch import nn
 
 from gemmsim.ops.errors import SeedError, message
 
-from .modules import Arithmetic, arithmetic_of
+from .conversion import Arithmetic, arithmetic_of
 from .rules import ConfigError
 from .steps import checked, counts, load_counts
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from gemmsim.ops.errors import SeedError, message
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
-from .bodies import refuse_steps
-from .compiled import raised
+from .dynamo_bodies import refuse_steps
+from .dynamo_support import raised
 from .rules import ConfigError
 
 __all__ = ["SPREAD", "StepLike", "Steps", "Taken", "counts", "load_counts", "steps_of"]

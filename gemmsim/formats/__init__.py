@@ -12,6 +12,7 @@ from .block_float import BlockFloatFormat, Sharing, parse_block_float
 from .block_grammar import parse_block
 from .cast import Cast
 from .codebook import CodebookFormat, codebook
+from .dmatrix_names import TENSOR_FORMATS, TensorFormat, is_tensor_format_name, parse_tensor_format
 from .errors import FormatError
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
@@ -48,13 +49,12 @@ from .named import (
 )
 from .own_exponent import OwnExponentFormat, own_exponent
 from .p3109 import binary_format
+from .parsing import AnyFormat, aliases, names, parse, parse_cast, parse_scalar, register
 from .posit import posit
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 from .scaled_block import ScaledBlockFormat
-from .shorthand import TENSOR_FORMATS, TensorFormat, is_tensor_format_name, parse_tensor_format
 from .specials import Specials
 from .supernormal import PowerTie, SupernormalFormat
-from .text import AnyFormat, aliases, names, parse, parse_cast, parse_scalar, register
 
 __all__ = [
     "BF16",

@@ -11,7 +11,7 @@ from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
 from .own_exponent import OwnExponentFormat
-from .reader import read_name
+from .parser_hook import read_name
 from .supernormal import SupernormalFormat
 
 __all__ = ["FORMATS", "Format", "format_from_json"]

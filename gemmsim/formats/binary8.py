@@ -8,11 +8,11 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from .calls import call, check_flags, integer
 from .checks import check_bool, check_int, number_text
+from .constructor_syntax import call, check_flags, integer
 from .errors import format_error, shown
 from .json_fields import json_fields
-from .magnitudes import MagnitudeFormat
+from .sign_magnitude_codec import MagnitudeFormat
 
 __all__ = ["Binary8Format", "Binary8Policy"]
 

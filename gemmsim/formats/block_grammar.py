@@ -12,7 +12,7 @@ from .block import BLOCK_NAMES, BlockFormat, BlockMode, ScaleRule, block_of
 from .errors import AsWritten, format_error, shown, suggestion, unknown
 from .float_format import FloatFormat
 from .named import E8M0
-from .reader import read_name
+from .parser_hook import read_name
 from .rounding import Rounding, is_rounding_name, parse_rounding
 
 __all__ = ["is_block_name", "parse_block"]

@@ -13,7 +13,7 @@ from .errors import format_error
 from .fixed_format import FixedFormat
 from .json_fields import json_fields
 from .own_exponent import OwnExponentFormat
-from .reader import read_name
+from .parser_hook import read_name
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 
 __all__ = ["Cast"]

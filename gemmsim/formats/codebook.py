@@ -12,16 +12,16 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
-from .calls import call, integer
 from .checks import as_fraction, check_int, number_text
+from .constructor_syntax import call, integer
 from .errors import format_error
 from .json_fields import json_fields
-from .reader import read_name
-from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+from .parser_hook import read_name
+from .tensor_codec import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 if TYPE_CHECKING:
-    from .tensors import Tensor
-    from .tensors import dtype as torch_dtype
+    from .tensor_codec import Tensor
+    from .tensor_codec import dtype as torch_dtype
 
 __all__ = ["CodebookFormat", "codebook"]
 

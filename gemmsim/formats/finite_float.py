@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .block_float import Sharing
+from .canonical_names import rounding_letter
 from .checks import check_bool, check_int
 from .errors import format_error
 from .json_fields import named_tensor_format
-from .naming import rounding_letter
 from .rounding import Rounding
 
 __all__ = ["FiniteFloatFormat"]

@@ -13,11 +13,11 @@ from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_
 from .describe import describe_fixed
 from .errors import FormatError, format_error
 from .json_fields import json_fields
-from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+from .tensor_codec import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 if TYPE_CHECKING:
-    from .tensors import Tensor
-    from .tensors import dtype as torch_dtype
+    from .tensor_codec import Tensor
+    from .tensor_codec import dtype as torch_dtype
 
 __all__ = ["FixedFormat"]
 

@@ -10,18 +10,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from . import float_codec
+from .bit_layout import Layout, layout_of, top_exponent
+from .canonical_names import default_bias, float_name
 from .checks import as_fraction, check_bool, check_enumerable, check_int, exact_float, number_text
 from .describe import describe_float
 from .errors import format_error
 from .json_fields import json_fields
-from .layout import Layout, layout_of, top_exponent
-from .naming import default_bias, float_name
 from .specials import Specials, parse_specials
-from .tensors import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
+from .tensor_codec import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 if TYPE_CHECKING:
-    from .tensors import Tensor
-    from .tensors import dtype as torch_dtype
+    from .tensor_codec import Tensor
+    from .tensor_codec import dtype as torch_dtype
 
 __all__ = ["FloatFormat"]
 

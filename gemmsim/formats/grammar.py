@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 
 from .any_format import Format
-from .calls import CALLS, call, integer
+from .canonical_names import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
+from .constructor_syntax import CALLS, call, integer
 from .errors import AsWritten, format_error, shown, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
-from .naming import MAX_EXPONENT_BITS, MAX_TRAILING_BITS, plain_specials
 from .p3109 import binary_format
 from .posit import posit  # noqa: F401  # its file registers its names, as the kinds of Format do
 from .specials import Specials, parse_specials

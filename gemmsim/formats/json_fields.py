@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from .errors import format_error
-from .reader import read_name
+from .parser_hook import read_name
 
 __all__ = ["json_fields", "named_tensor_format"]
 

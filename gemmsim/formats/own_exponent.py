@@ -15,8 +15,8 @@ from .json_fields import json_fields
 from .rounding import Rounding
 
 if TYPE_CHECKING:
-    from .tensors import Tensor
-    from .tensors import dtype as torch_dtype
+    from .tensor_codec import Tensor
+    from .tensor_codec import dtype as torch_dtype
 
 __all__ = ["OwnExponentFormat", "own_exponent"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .bit_layout import P3109_MAX_K, P3109_MIN_K
 from .checks import check_int
 from .float_format import FloatFormat
-from .layout import P3109_MAX_K, P3109_MIN_K
 from .specials import Specials
 
 __all__ = ["binary_format"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
-from .calls import call, integer
 from .checks import check_int
 from .codebook import CodebookFormat
+from .constructor_syntax import call, integer
 from .errors import format_error
 
 __all__ = ["posit"]

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .block_float import Sharing
+from .canonical_names import rounding_letter
 from .cast import Cast
 from .checks import check_int
 from .errors import format_error
 from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
 from .json_fields import named_tensor_format
-from .naming import rounding_letter
 from .rounding import Rounding
 
 __all__ = ["ScaledBlockFormat"]

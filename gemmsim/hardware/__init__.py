@@ -29,25 +29,25 @@ from .instruction import Family as Family
 from .instruction import Instruction as Instruction
 from .instruction import Result as Result
 from .instruction import Shape as Shape
-from .models import CONVERSIONS as CONVERSIONS
-from .models import Conversion as Conversion
-from .models import ExactSum as ExactSum
-from .models import FlooredSum as FlooredSum
-from .models import FmaChain as FmaChain
-from .models import FusedBlock as FusedBlock
-from .models import Model as Model
-from .models import PairwiseTree as PairwiseTree
-from .models import ScaledGroups as ScaledGroups
-from .models import TwoBlocks as TwoBlocks
 from .operands import OPERANDS as OPERANDS
 from .operands import Operand as Operand
 from .operands import twin_of as twin_of
+from .step_parameters import CONVERSIONS as CONVERSIONS
+from .step_parameters import Conversion as Conversion
+from .step_parameters import ExactSum as ExactSum
+from .step_parameters import FlooredSum as FlooredSum
+from .step_parameters import FmaChain as FmaChain
+from .step_parameters import FusedBlock as FusedBlock
+from .step_parameters import Model as Model
+from .step_parameters import PairwiseTree as PairwiseTree
+from .step_parameters import ScaledGroups as ScaledGroups
+from .step_parameters import TwoBlocks as TwoBlocks
 
 if TYPE_CHECKING:
+    from .matrix_instruction import mma as mma
     from .probes import PROBES as PROBES
     from .probes import UNDECIDED as UNDECIDED
     from .probes import Probe as Probe
-    from .product import mma as mma
     from .tracing import StepTrace as StepTrace
     from .tracing import Term as Term
     from .tracing import Trace as Trace

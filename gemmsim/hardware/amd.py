@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .instruction import Family, Result, Shape
-from .models import ExactSum, FlooredSum, FmaChain, Model, PairwiseTree
+from .step_parameters import ExactSum, FlooredSum, FmaChain, Model, PairwiseTree
 
 __all__ = ["FAMILIES"]
 

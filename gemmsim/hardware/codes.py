@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..formats import Specials
-from .models import Conversion
 from .operands import Operand, operand
+from .step_parameters import Conversion
 
 __all__ = [
     "ZERO_EXPONENT",

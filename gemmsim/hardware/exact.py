@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from .codes import decode, encode
-from .models import Model
 from .operands import operand
-from .steps import QUIET_NAN, Step, apply_verdict, multiply, verdict_of
+from .step_models import QUIET_NAN, Step, apply_verdict, multiply, verdict_of
+from .step_parameters import Model
 
 __all__ = ["exact_sum"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .evidence import Source, source_of
-from .models import Model
 from .operands import Operand, operand
+from .step_parameters import Model
 
 __all__ = ["Family", "Instruction", "Result", "Shape"]
 

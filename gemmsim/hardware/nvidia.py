@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from .instruction import Family, Result, Shape
-from .models import FmaChain, FusedBlock, ScaledGroups, TwoBlocks
+from .step_parameters import FmaChain, FusedBlock, ScaledGroups, TwoBlocks
 
 __all__ = ["FAMILIES"]
 

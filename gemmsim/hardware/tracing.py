@@ -14,8 +14,8 @@ from fractions import Fraction
 from ..formats import Specials
 from .errors import hardware_error
 from .instruction import Instruction
-from .models import Conversion, FusedBlock, ScaledGroups
 from .operands import Operand, operand
+from .step_parameters import Conversion, FusedBlock, ScaledGroups
 
 __all__ = ["StepTrace", "Term", "Trace", "trace"]
 
@@ -218,7 +218,7 @@ class _Dot:
         return all(map(math.isfinite, values))
 
     def _by_model(self, first: int, last: int, c: int, kind: Operand) -> int:
-        from .product import step_on_codes
+        from .matrix_instruction import step_on_codes
 
         block = self.instruction.block or 1
         scales = slice(first // block, -(-last // block))

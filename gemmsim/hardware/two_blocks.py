@@ -7,11 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .binary import add32
 from .codes import Decoded, bit_length, decode, encode, infinity, sign_bit
-from .models import CONVERSIONS, FusedBlock, Model, TwoBlocks
+from .ieee_chain_steps import add32
 from .operands import OPERANDS, Operand
-from .steps import NVIDIA_NAN, Step, fused_block
+from .step_models import NVIDIA_NAN, Step, fused_block
+from .step_parameters import CONVERSIONS, FusedBlock, Model, TwoBlocks
 
 __all__ = ["two_blocks"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gemmsim.arithmetic import Accumulator, Palette
 from gemmsim.arithmetic.shuffled import Shuffled
 
-from . import instructions, orders, runs  # noqa: F401  # they register what accumulators are
-from .numbers import MAX_WRAPPERS
+from . import innermost_sums, instructions, orders  # noqa: F401  # they register what accumulators are
+from .abi_constants import MAX_WRAPPERS
 from .orders import Wrapped, wrapper_of
 from .program import Program, run_of
 from .refusal import Refusal

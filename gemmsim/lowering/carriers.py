@@ -10,9 +10,9 @@ import math
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from .abi_constants import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, MODES, CastFlag, DType, Method
 from .cast_numbers import CastNumbers
 from .casts import cast_numbers
-from .numbers import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, MODES, CastFlag, DType, Method
 from .program import Program
 
 __all__ = ["Carrier", "Facts", "carrier_of", "fits", "is_native", "is_packed", "is_small", "operand_facts"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .numbers import FLOAT32, CastFlag
+from .abi_constants import FLOAT32, CastFlag
 
 __all__ = ["ABSENT", "CastNumbers", "described", "flag_bits"]
 

@@ -21,9 +21,9 @@ from gemmsim.formats import (
     SupernormalFormat,
 )
 
+from .abi_constants import FLOAT32, MODES, CastFlag
 from .cast_numbers import CastNumbers, flag_bits
 from .grid_casts import binary8_numbers, own_exponent_numbers, supernormal_numbers
-from .numbers import FLOAT32, MODES, CastFlag
 
 __all__ = ["cast_numbers", "stays_in_float32"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gemmsim.arithmetic import GemmSpec, Palette
 from gemmsim.formats import Cast
 
+from .abi_constants import HardwareKind, Method
 from .accumulators import programs
-from .numbers import HardwareKind, Method
 from .orders import Order, Wrapped
 from .program import Program
 from .refusal import Refusal

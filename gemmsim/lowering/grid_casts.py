@@ -15,8 +15,8 @@ from gemmsim.formats import (
     SupernormalFormat,
 )
 
+from .abi_constants import MODES, CastFlag
 from .cast_numbers import CastNumbers, flag_bits
-from .numbers import MODES, CastFlag
 
 __all__ = ["binary8_numbers", "own_exponent_numbers", "supernormal_numbers"]
 

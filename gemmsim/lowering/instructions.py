@@ -6,9 +6,9 @@ from gemmsim.arithmetic.fused import Fused
 from gemmsim.arithmetic.hardware import Hardware
 from gemmsim.formats import FP16, FP32, Cast, Rounding, parse_cast
 from gemmsim.hardware import ExactSum, FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups, TwoBlocks
-from gemmsim.hardware.models import LEAST_EXPONENT
+from gemmsim.hardware.step_parameters import LEAST_EXPONENT
 
-from .numbers import HARDWARE_OUTS, HardwareKind, Method
+from .abi_constants import HARDWARE_OUTS, HardwareKind, Method
 from .program import HardwareStep, Run, runs
 
 __all__: list[str] = []

@@ -17,7 +17,7 @@ from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import Cast
 
-from .registered import Function, enter, registered
+from .type_registry import Function, enter, registered
 
 __all__ = ["Order", "Wrapped", "lengths", "wrapper_of", "wraps"]
 

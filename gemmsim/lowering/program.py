@@ -13,11 +13,11 @@ from typing import Any
 from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.formats import Cast
-from gemmsim.hardware.models import LEAST_EXPONENT
+from gemmsim.hardware.step_parameters import LEAST_EXPONENT
 
-from .numbers import Method
+from .abi_constants import Method
 from .orders import Wrapped
-from .registered import Function, enter, registered
+from .type_registry import Function, enter, registered
 
 __all__ = ["HardwareStep", "Program", "Register", "Run", "run_of", "runs"]
 
@@ -36,7 +36,7 @@ class Register:
 
 @dataclass(frozen=True)
 class HardwareStep:
-    """gemmsim::HardwareModel: the step of a matrix instruction (gemmsim/hardware/models.py). ``kept`` -1: no cut."""
+    """gemmsim::HardwareModel: a matrix instruction's step (gemmsim/hardware/step_parameters.py). ``kept`` -1: exact."""
 
     kind: int = 0
     products: int = 0

@@ -6,8 +6,8 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import Cast, CodebookFormat, FixedFormat, FloatFormat
 from gemmsim.formats.errors import shown
 
+from .abi_constants import FLOAT32, Method
 from .accumulators import programs
-from .numbers import FLOAT32, Method
 from .refusal import Refusal
 
 __all__ = ["refuses"]

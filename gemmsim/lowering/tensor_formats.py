@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, FixedFormat, TensorFormat
 
-from .numbers import MODES
+from .abi_constants import MODES
 
 __all__ = ["BlockKind", "FiniteFloat", "TensorNumbers", "tensor_numbers"]
 

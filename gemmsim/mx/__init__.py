@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .autograd import NoopFwToMXBw as NoopFwToMXBw
     from .autograd import ToMX as ToMX
     from .autograd import requantize as requantize
+    from .block_matmul import matmul as matmul
+    from .code_table import format_table as format_table
     from .compare import compare_modes as compare_modes
     from .configs import MXAttentionConfig as MXAttentionConfig
     from .configs import MXInferenceConfig as MXInferenceConfig
@@ -38,14 +40,12 @@ if TYPE_CHECKING:
     from .inference import NVFP4InferenceLinear as NVFP4InferenceLinear
     from .linear import MXLinear as MXLinear
     from .linear import NVFP4Linear as NVFP4Linear
-    from .multiply import matmul as matmul
     from .plot import plot_formats as plot_formats
-    from .swap import quantize_ as quantize_
-    from .swap import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
-    from .swap import swap_linear_with_mx_linear as swap_linear_with_mx_linear
+    from .swap_linear import quantize_ as quantize_
+    from .swap_linear import swap_linear_with_mx_inference_linear as swap_linear_with_mx_inference_linear
+    from .swap_linear import swap_linear_with_mx_linear as swap_linear_with_mx_linear
     from .swizzle import from_blocked as from_blocked
     from .swizzle import to_blocked as to_blocked
-    from .table import format_table as format_table
     from .tensor import MXTensor as MXTensor
     from .tensor import dequantize_mx as dequantize_mx
     from .tensor import quantize_mx as quantize_mx

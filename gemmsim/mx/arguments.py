@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat, FixedFormat, parse_block
-from gemmsim.formats.remembered import remembered
+from gemmsim.formats.lru import remembered
 from gemmsim.ops.errors import DTypeError, ShapeError, message
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 __all__ = [
     "PACKINGS",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.ops.errors import DTypeError, message
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
 
 from .arguments import BlockLike, block_of, check_dim
 from .convert import decode, encode

@@ -7,8 +7,8 @@ from typing import Any
 
 from gemmsim.arithmetic import Accumulator
 from gemmsim.formats import BlockFormat
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.short_text import cut
-from gemmsim.ops.tracing import assume_constant_result
 
 from .arguments import block_of
 
@@ -39,7 +39,7 @@ def _normalise(config: Any, accumulators: tuple[str, ...], others: tuple[str, ..
 
 def _check_products(*products: tuple[Any, Any, Any]) -> None:
     """``SpecError`` for an accumulator that the formats of both operands do not go with."""
-    from .products import spec_of_product
+    from .tensor_matmul import spec_of_product
 
     for a_format, b_format, accumulator in products:
         if accumulator is not None:

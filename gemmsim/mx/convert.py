@@ -12,7 +12,7 @@ from gemmsim.backends.encoding import scale_for_largest
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device, check_float, check_out_dtype
 from gemmsim.ops.errors import GradError, OverlapError, ShapeError, message
-from gemmsim.ops.memory import check_out
+from gemmsim.ops.overlap import check_out
 
 from .arguments import (
     BlockLike,

@@ -11,12 +11,12 @@ from gemmsim.ops import qmatmul
 from gemmsim.ops.dispatch import needs_autograd
 from gemmsim.ops.errors import GradError, message
 from gemmsim.ops.forward_mode import applied
-from gemmsim.ops.once import differentiable_once
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
+from gemmsim.ops.single_differentiation import differentiable_once
 
 from .autograd import decoded_tensor, encoded_tensor
-from .products import product
 from .tensor import MXTensor
+from .tensor_matmul import product
 
 __all__ = ["frozen_product"]
 

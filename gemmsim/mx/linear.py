@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gemmsim.nn.emulated import Emulated
+from gemmsim.nn.emulated_marker import Emulated
 from gemmsim.nn.weights import refuse_computed, take_hooks
 
 from .configs import MXLinearConfig, short_config

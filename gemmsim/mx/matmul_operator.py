@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import as_second
 from gemmsim.formats import BlockFormat
-from gemmsim.ops import state
+from gemmsim.ops import last_run
 from gemmsim.ops.checks import check_out_dtype
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.product import blocks as block_product
-from gemmsim.ops.product.kernels import call_seed, spec_of
+from gemmsim.ops.product.eager import call_seed, spec_of
 from gemmsim.ops.registration import define
 
 __all__ = ["MMOperand", "mm_op"]
@@ -60,7 +60,7 @@ def _mm(
     right = _operand(b, b_scales, b_tensor_scale, b_packing, meaning, -2, k)
     bits = call_seed(meaning, seed)
     out, plan = block_product.matmul(left, right, meaning, bits, out_dtype, _shape(a, b))
-    state.record("mx_mm", state.backend_name(b), meaning.key, plan)
+    last_run.record("mx_mm", last_run.backend_name(b), meaning.key, plan)
     return out
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gemmsim.formats import BlockFormat, Format, FormatError
 
-from .table import element_of
+from .code_table import element_of
 
 __all__ = ["plot_formats"]
 

@@ -13,8 +13,8 @@ from gemmsim.ops.errors import message
 from .autograd import decoded_tensor, encoded_tensor
 from .dispatch import implements
 from .errors import BlockDimWarning, MXOperatorError
-from .products import product
 from .tensor import MXTensor
+from .tensor_matmul import product
 
 aten = torch.ops.aten
 

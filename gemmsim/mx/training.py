@@ -11,11 +11,11 @@ from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_float, check_same_inner
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.forward_mode import applied
-from gemmsim.ops.once import differentiable_once
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
+from gemmsim.ops.single_differentiation import differentiable_once
 
 from .configs import MXLinearConfig, linear_constants
-from .products import encoded_product
+from .tensor_matmul import encoded_product
 
 __all__ = ["differentiable_product", "trained_matmul"]
 

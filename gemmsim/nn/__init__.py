@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from .conv_transpose import QLazyConvTranspose1d as QLazyConvTranspose1d
     from .conv_transpose import QLazyConvTranspose2d as QLazyConvTranspose2d
     from .conv_transpose import QLazyConvTranspose3d as QLazyConvTranspose3d
-    from .conversion import Conversion as Conversion
-    from .conversion import stands_for as stands_for
+    from .conversion_report import Conversion as Conversion
+    from .conversion_report import stands_for as stands_for
     from .embedding import QEmbedding as QEmbedding
-    from .emulated import Emulated as Emulated
-    from .emulated import NotCalledError as NotCalledError
+    from .emulated_marker import Emulated as Emulated
+    from .emulated_marker import NotCalledError as NotCalledError
     from .linear import QLazyLinear as QLazyLinear
     from .linear import QLinear as QLinear
     from .normalization import QBatchNorm1d as QBatchNorm1d
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .normalization import QGroupNorm as QGroupNorm
     from .normalization import QLayerNorm as QLayerNorm
     from .normalization import QRMSNorm as QRMSNorm
-    from .outer import call_children as call_children
     from .pooling import QAdaptiveAvgPool2d as QAdaptiveAvgPool2d
     from .pooling import QAvgPool1d as QAvgPool1d
     from .pooling import QAvgPool2d as QAvgPool2d
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from .recurrent import QLSTM as QLSTM
     from .recurrent_cells import QGRUCell as QGRUCell
     from .recurrent_cells import QLSTMCell as QLSTMCell
+    from .transformer_patches import call_children as call_children
     from .weights import ComputedWeightError as ComputedWeightError
 else:
     __getattr__, __dir__ = exports(__name__)

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from gemmsim._keywords import takes_spec
 from gemmsim.functional import qgelu, qsilu, qsoftmax
-from gemmsim.ops.rows.formats import QGELUFormats, QSoftmaxFormats, RowFormatsLike
+from gemmsim.ops.rowwise.formats import QGELUFormats, QSoftmaxFormats, RowFormatsLike
 
-from .bases import WithFormats
+from .layer_base import WithFormats
 
 __all__ = ["QGELU", "QSiLU", "QSoftmax"]
 

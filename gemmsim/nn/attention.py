@@ -13,12 +13,12 @@ from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.attention import QAttentionFormats
+from gemmsim.ops.product.format_warnings import warn_of_format_alone
 from gemmsim.ops.product.matmul import FormatsLike
-from gemmsim.ops.product.readings import warn_of_format_alone
 from gemmsim.ops.product.short_text import short_formats
 
-from .bases import HasSpec, adopt
-from .emulated import Emulated, holds_emulated
+from .emulated_marker import Emulated, holds_emulated
+from .layer_base import HasSpec, adopt
 
 __all__ = ["QMultiheadAttention"]
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gemmsim.ops import qconv1d, qconv2d, qconv3d
 
-from .affine import AffineModule
+from .affine_base import AffineModule
 
 __all__ = ["QConv1d", "QConv2d", "QConv3d", "QLazyConv1d", "QLazyConv2d", "QLazyConv3d"]
 

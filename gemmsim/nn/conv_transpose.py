@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gemmsim.ops import qconv_transpose1d, qconv_transpose2d, qconv_transpose3d
 
-from .affine import AffineModule
+from .affine_base import AffineModule
 
 __all__ = [
     "QConvTranspose1d",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from gemmsim.functional import qembedding
 from gemmsim.ops.product.affine_formats import QuantLike
 
-from .bases import WithQuants
+from .layer_base import WithQuants
 
 __all__ = ["QEmbedding"]
 

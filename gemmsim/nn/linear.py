@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gemmsim.ops import qlinear
 
-from .affine import AffineModule
+from .affine_base import AffineModule
 
 __all__ = ["QLazyLinear", "QLinear"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from gemmsim._keywords import takes_spec
 from gemmsim.functional import qbatchnorm, qgroupnorm, qlayernorm, qrmsnorm
 from gemmsim.ops.product.affine_formats import QuantLike
-from gemmsim.ops.rows.formats import QLayerNormFormats, RowFormatsLike
+from gemmsim.ops.rowwise.formats import QLayerNormFormats, RowFormatsLike
 
-from .bases import WithFormats, WithQuants, bias_argument
+from .layer_base import WithFormats, WithQuants, bias_argument
 
 __all__ = ["QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QGroupNorm", "QLayerNorm", "QRMSNorm"]
 

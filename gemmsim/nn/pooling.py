@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gemmsim.functional import qadaptive_avgpool, qavgpool
 from gemmsim.ops.product.affine_formats import QuantLike
 
-from .bases import WithQuants
+from .layer_base import WithQuants
 
 __all__ = ["QAdaptiveAvgPool2d", "QAvgPool1d", "QAvgPool2d", "QAvgPool3d"]
 

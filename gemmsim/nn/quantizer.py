@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from gemmsim.ops import quantizer
-from gemmsim.ops.casts import RoundingLike, TargetLike
+from gemmsim.ops.cast_arguments import RoundingLike, TargetLike
 from gemmsim.ops.straight_through import GradHook
 
-from .emulated import Emulated
+from .emulated_marker import Emulated
 
 __all__ = ["Quantizer"]
 

@@ -11,9 +11,9 @@ from gemmsim._keywords import takes_spec
 from gemmsim.functional import qadd, qmul, qsigmoid, qtanh
 from gemmsim.ops import qlinear
 from gemmsim.ops.product.affine_formats import QuantLike
-from gemmsim.ops.rows.formats import read_quant
+from gemmsim.ops.rowwise.formats import read_quant
 
-from .affine import AffineModule, FormatsLike
+from .affine_base import AffineModule, FormatsLike
 
 __all__ = ["QGRUCell", "QLSTMCell", "RecurrentModule", "gru_step", "lstm_step"]
 

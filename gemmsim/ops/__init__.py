@@ -12,7 +12,7 @@ from .._lazy import exports
 
 if TYPE_CHECKING:
     from . import errors as errors
-    from . import state as state
+    from . import last_run as last_run
     from .acceleration import cublas_acceleration as cublas_acceleration
     from .acceleration import cutlass_acceleration as cutlass_acceleration
     from .conv.convolution import qconv1d as qconv1d
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from .errors import SeedError as SeedError
     from .errors import ShapeError as ShapeError
     from .errors import ShardingError as ShardingError
+    from .last_run import BackendRecord as BackendRecord
+    from .last_run import last_backend as last_backend
     from .onnx import onnx_translations as onnx_translations
     from .product.affine_formats import QAffineFormats as QAffineFormats
     from .product.attention import QAttentionFormats as QAttentionFormats
+    from .product.error_bound import Truth as Truth
+    from .product.error_bound import truth as truth
     from .product.events import Events as Events
     from .product.events import count_events as count_events
     from .product.explanation import explain as explain
+    from .product.format_warnings import FormatsWarning as FormatsWarning
     from .product.linear import qlinear as qlinear
     from .product.matmul import qmatmul as qmatmul
     from .product.matmul import qmm as qmm
     from .product.overflow import count_overflows as count_overflows
-    from .product.readings import FormatsWarning as FormatsWarning
-    from .product.truth import Truth as Truth
-    from .product.truth import truth as truth
     from .quantization import quantize as quantize
-    from .rows.formats import QGELUFormats as QGELUFormats
-    from .rows.formats import QLayerNormFormats as QLayerNormFormats
-    from .rows.formats import QSoftmaxFormats as QSoftmaxFormats
+    from .rowwise.formats import QGELUFormats as QGELUFormats
+    from .rowwise.formats import QLayerNormFormats as QLayerNormFormats
+    from .rowwise.formats import QSoftmaxFormats as QSoftmaxFormats
     from .seeds import Stream as Stream
     from .seeds import derive_seed as derive_seed
-    from .state import BackendRecord as BackendRecord
-    from .state import last_backend as last_backend
     from .straight_through import Quantizer as Quantizer
     from .straight_through import quantizer as quantizer
 else:

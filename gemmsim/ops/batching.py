@@ -19,10 +19,10 @@ from torch import Tensor
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
-from .casts import target_of
+from .cast_arguments import target_of
 from .errors import SeedError, message
-from .product import kernels
-from .product.finishing import is_wide
+from .product import eager
+from .product.epilogue import is_wide
 from .seeds import Site, at_counter, draw_seed, needs_seed
 
 __all__ = [
@@ -168,7 +168,7 @@ def matmul_with_operands(
         return (out, cast_a, cast_b), (0, 0, 0)
     full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
     out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select, row=row, site=site)
-    meaning = kernels.spec_of(spec)
+    meaning = eager.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
     return (out, cast_a, cast_b), (0, dim_a, dim_b)
@@ -241,8 +241,8 @@ def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
 
 def _finish_dtypes(a: Tensor, b: Tensor, spec: str, out_dtype: torch.dtype | None) -> tuple[torch.dtype, torch.dtype]:
     """The result's dtype and the one in which a bias is added."""
-    dtype = kernels.result_dtype("matmul", a, b, out_dtype)
-    wide = dtype == torch.float64 or is_wide(kernels.spec_of(spec))
+    dtype = eager.result_dtype("matmul", a, b, out_dtype)
+    wide = dtype == torch.float64 or is_wide(eager.spec_of(spec))
     return dtype, torch.float64 if wide else torch.float32
 
 
@@ -270,7 +270,7 @@ def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
 
 def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | None]:
     """Whether the examples must run one by one, and with which seed."""
-    meaning = kernels.spec_of(spec)
+    meaning = eager.spec_of(spec)
     if not meaning.is_stochastic:
         # One scale for the whole tensor: each example has its own.
         return any(is_of_whole_tensor(fmt) for fmt in (meaning.a, meaning.b)), None

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from gemmsim._keywords import says_keywords
 
-from . import rounding as steps
-from .casts import RoundingLike, TargetLike, cast_name, resolve_target, target_of
+from . import quantize_eager as steps
+from .cast_arguments import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
 from .dispatch import are_direct, nothing_watches
 from .errors import GradError, message
 from .fx import traceable
-from .memory import check_out
+from .overlap import check_out
 from .product.operators import quantize_inplace_op, quantize_op, quantize_out_op
 from .seeds import check_seed
 from .sharding import prepare

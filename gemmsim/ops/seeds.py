@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.abi_constants import Site
 
 from .errors import SeedError, message
 

@@ -27,9 +27,9 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Sh
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 
-from .casts import target_of
+from .cast_arguments import target_of
 from .errors import ShardingError, message
-from .product import kernels
+from .product import eager
 from .product.shapes import matmul_shape
 from .registration import LIBRARY
 from .seeds import Stream, draw_seed, needs_seed
@@ -48,7 +48,7 @@ def register() -> None:
 @torch.no_grad()  # rules run below autograd
 def _matmul(cls: Any, operator: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = _named(operator, args, kwargs)
-    spec = kernels.spec_of(given["spec"])
+    spec = eager.spec_of(given["spec"])
     tensors = {name: given[name] for name in _OPERANDS if given[name] is not None}
     mesh = _mesh(tensors, given["stream"] == Stream.ADDEND_GRAD)
     a, b = tensors["a"], tensors["b"]

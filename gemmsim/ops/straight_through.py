@@ -14,13 +14,13 @@ from gemmsim._keywords import says_keywords
 from gemmsim.formats import Cast, FixedFormat, FormatError
 
 from .arrays import called_with_arrays, is_array
-from .casts import RoundingLike, Target, TargetLike, cast_of, resolve_target
+from .cast_arguments import RoundingLike, Target, TargetLike, cast_of, resolve_target
 from .checks import check_device, check_float
 from .errors import message
 from .forward_mode import applied
-from .once import differentiable_once
+from .lazy_dynamo import assume_constant_result
 from .product.operators import quantize_op
-from .tracing import assume_constant_result
+from .single_differentiation import differentiable_once
 
 __all__ = ["GradHook", "Quantizer", "quantizer"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gemmsim.formats import Cast
 from gemmsim.ops import quantize, quantizer
-from gemmsim.ops.casts import carrier_dtype, target_of
+from gemmsim.ops.cast_arguments import carrier_dtype, target_of
 from gemmsim.ops.errors import message
 from gemmsim.ops.straight_through import Quantizer
 

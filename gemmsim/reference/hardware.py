@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..arithmetic import Hardware
-from ..formats import FP16, FP32, Cast, FloatFormat
-from ..hardware.instruction import Instruction
-from ..hardware.models import (
+from gemmsim.hardware.step_parameters import (
     LEAST_EXPONENT,
     Conversion,
     ExactSum,
@@ -26,6 +23,10 @@ from ..hardware.models import (
     ScaledGroups,
     TwoBlocks,
 )
+
+from ..arithmetic import Hardware
+from ..formats import FP16, FP32, Cast, FloatFormat
+from ..hardware.instruction import Instruction
 from ..hardware.operands import OPERANDS
 from .dot import Dot, implements
 from .dyadic import NAN, Value, add

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.ops.product.int8_fp8_operands import NARROW
 
 from ..ops.errors import GradError, ShapeError, message
 from ..ops.product.matmul import check_operands, qmatmul
-from ..ops.product.narrow_operands import NARROW
 from ..ops.product.shapes import matmul_shape
 from .powers import scale
 from .slices import FloatSlices, IntegerSlices

@@ -15,14 +15,14 @@ from __future__ import annotations
 from .base import Study
 from .capture import capture_layers
 from .cells import Cell
+from .checks import Expectation, Verdict, counted_sources, judge, strongest_source
 from .dask_pool import Cluster
 from .errors import ModelMissingError, StudyError
 from .execution import Executor, Failure, Inline, Worker
-from .expectations import Expectation, Verdict, counted_sources, judge, strongest_source
 from .exporting import export
 from .kinds.kind import Kind
-from .kinds.table import kinds
-from .kinds.table import load as kind
+from .kinds.registry import kinds
+from .kinds.registry import load as kind
 from .merging import merge
 from .parameters import Option, Parameters, option, options
 from .pool import Processes

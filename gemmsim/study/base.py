@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .cells import Cell, Row, Scalar
-from .expectations import Expectation
+from .checks import Expectation
 
 __all__ = ["Row", "Study"]
 

@@ -18,11 +18,11 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .assignment import MOST_DEATHS, Assignment
 from .cells import Cell, Row
 from .errors import StudyError
 from .execution import Failure, Worker
 from .pool import check_workers, packed_study, refuse_other_inputs
+from .worker_assignment import MOST_DEATHS, Assignment
 
 __all__ = ["Cluster"]
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from .base import Study
 from .cells import Cell, Row
+from .deterministic_sum import one_thread
 from .records import finished_row
-from .threads import one_thread
 
 __all__ = ["Executor", "Failure", "Inline", "Worker"]
 

@@ -17,8 +17,8 @@ import gemmsim as gs
 from gemmsim.formats import FloatFormat
 
 from .cells import Row, Scalar
+from .deterministic_sum import one_thread
 from .operands import Operands
-from .threads import one_thread
 
 __all__ = ["EVENTS", "IN_UNITS", "NO_UNIT", "SHOWN", "errors", "event_shares", "signed_bias", "without_units"]
 

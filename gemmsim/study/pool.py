@@ -18,11 +18,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from .assignment import MOST_DEATHS, Assignment
 from .base import Study
 from .cells import Cell, Row
 from .errors import StudyError
 from .execution import Failure, Worker
+from .worker_assignment import MOST_DEATHS, Assignment
 
 __all__ = ["MOST_WORKERS", "Processes", "RemoteTraceback", "check_workers", "packed_study", "refuse_other_inputs"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from .base import Study
 from .errors import StudyError, nearest
-from .kinds.table import KINDS
-from .kinds.table import load as load_kind
+from .kinds.registry import KINDS
+from .kinds.registry import load as load_kind
 from .parameters import renamed
 from .published.reproduction import REPRODUCTIONS
 from .published.reproduction import load as load_published

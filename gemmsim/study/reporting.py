@@ -14,8 +14,8 @@ from typing import Any
 from gemmsim._files import read_text
 
 from .cells import Row
+from .checks import SOURCES, counted_sources, source_words, today_source
 from .errors import StudyError
-from .expectations import SOURCES, counted_sources, source_words, today_source
 from .files import atomic_write_text, make_folder
 from .glossary import COLUMNS, SYMBOLS
 from .inline_svg import inline_svg

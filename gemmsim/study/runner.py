@@ -17,12 +17,12 @@ from gemmsim._html import html_table
 
 from .base import Study
 from .cells import Cell, Row
+from .checks import Verdict, judge, passed
 from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
-from .expectations import Verdict, judge, passed
 from .files import atomic_write_text, folder_lock, make_folder, writing
 from .kinds.kind import Kind
-from .kinds.table import kinds
+from .kinds.registry import kinds
 from .parameters import Parameters
 from .plots.style import together
 from .progress import progress

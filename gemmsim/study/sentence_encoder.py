@@ -15,7 +15,7 @@ import gemmsim as gs
 
 from .base import Row, Study
 from .cells import Cell, Scalar, columns, digest
-from .expectations import Expectation
+from .checks import Expectation
 from .published.reproduction import within
 from .sentence_model import Encoder, compare, load_encoder
 

@@ -24,7 +24,7 @@ from gemmsim._files import FileError, read_text
 from .cells import Row, digest
 from .errors import StudyError
 from .files import atomic_write_text, make_folder, writing
-from .forcing import Forcing
+from .periodic_fsync import Forcing
 from .row_text import SCHEMA, as_line, stamp
 
 #: Seconds of computing that may be lost, and are done again, when the process is killed: rows that are finished within

@@ -12,7 +12,7 @@ from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_device
 from gemmsim.ops.forward_mode import applied
 
-from . import symbolic as onnx
+from . import onnx_symbolic as onnx
 from .arguments import as_amax, prepared
 from .checks import common_shape
 from .errors import ExportError, message

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gemmsim.ops.checks import check_device, check_float
 from gemmsim.ops.errors import DTypeError, GradError
-from gemmsim.ops.memory import check_out
+from gemmsim.ops.overlap import check_out
 
 from .checks import common_shape
 from .errors import AmaxError, message

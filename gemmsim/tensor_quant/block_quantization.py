@@ -13,8 +13,8 @@ from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_ints, check_tensor
 from gemmsim.ops.forward_mode import applied
 
-from . import eager
-from . import symbolic as onnx
+from . import onnx_symbolic as onnx
+from . import torch_fallback
 from .arguments import as_amax, both_vintages, check_nonfinite, prepared, required, write_out
 from .errors import AmaxShapeError, BlockSizeError, ElementFormatError, message
 from .gradients import clip_mask, fit, straight_through
@@ -252,9 +252,9 @@ def static_blockwise_fp4_fake_quant(
     total = block_amax.max() if global_amax is None else checked_op(as_amax(global_amax, x), owner)
     with torch.no_grad():
         if quantize_block_scales:
-            y = eager.two_levels(v.float(), block_amax.float(), ELEMENTS[2, 1], total.float())
+            y = torch_fallback.two_levels(v.float(), block_amax.float(), ELEMENTS[2, 1], total.float())
         else:
-            y = eager.fake_quantize(v.float(), block_amax, ELEMENTS[2, 1])
+            y = torch_fallback.fake_quantize(v.float(), block_amax, ELEMENTS[2, 1])
     return straight_through(x, y.to(x.dtype).reshape(x.shape))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gemmsim.ops.registration import LIBRARY
 
-from . import eager
+from . import torch_fallback
 from .grids import ElementGrid, Grid, IntegerGrid, grid_of
 
 __all__ = ["affine_composite", "fake_composite", "in_onnx_program", "integers_composite"]
@@ -56,18 +56,18 @@ def _nearest(steps: Tensor, ties: str) -> Tensor:
 
 
 def _fake(x: Tensor, amax: Tensor | None, grid: str, bias: Tensor | None = None, propagate: bool = False) -> Tensor:
-    return eager.fake_quantize(x, amax, grid_of(grid), bias, _round_to)
+    return torch_fallback.fake_quantize(x, amax, grid_of(grid), bias, _round_to)
 
 
 def _integers(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tuple[Tensor, Tensor]:
     meaning = grid_of(grid)
     assert isinstance(meaning, IntegerGrid)
-    _, scale = eager.scales(amax.to(torch.float32), meaning)
-    return eager.quantize_integers(x, amax, meaning), scale.to(x.dtype)
+    _, scale = torch_fallback.scales(amax.to(torch.float32), meaning)
+    return torch_fallback.quantize_integers(x, amax, meaning), scale.to(x.dtype)
 
 
 def _affine(x: Tensor, min_range: Tensor, max_range: Tensor, num_bits: int) -> Tensor:
-    return eager.affine(x, min_range, max_range, num_bits)
+    return torch_fallback.affine(x, min_range, max_range, num_bits)
 
 
 def _define(schema: str, kernel: Callable[..., Any]) -> Any:

@@ -12,7 +12,7 @@ from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
 from gemmsim.ops.forward_mode import applied
 
-from . import symbolic as onnx
+from . import onnx_symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, write_out
 from .gradients import clip_mask, fit
 from .grids import element_name

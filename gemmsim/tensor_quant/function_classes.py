@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import symbolic as onnx
+from . import onnx_symbolic as onnx
 from .affine import FakeAffine, fake_affine_tensor_quant
 from .arguments import as_amax, both_vintages
 from .block_quantization import DynamicBlock, dynamic_block_quant, static_block_quant

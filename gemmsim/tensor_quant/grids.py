@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from gemmsim.lowering.scaled import TIES, GridNumbers
+from gemmsim.lowering.scaled_cast_ids import TIES, GridNumbers
 
 from .errors import BitsError, DescriptorTypeError, ElementFormatError, message
 

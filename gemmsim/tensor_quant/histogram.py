@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+from .amax_search import entropy_amax, mse_amax, percentile_amax
 from .errors import CalibrationDataError, CalibrationError, ElementFormatError, message
-from .searches import entropy_amax, mse_amax, percentile_amax
 
 __all__ = ["HistogramCalibrator"]
 

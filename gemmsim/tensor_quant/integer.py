@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.forward_mode import applied
 
-from . import symbolic as onnx
+from . import onnx_symbolic as onnx
 from .arguments import both_vintages, check_nonfinite, prepared, required, write_out
 from .gradients import clip_mask, fit
 from .grids import IntegerGrid, integer_name

@@ -10,19 +10,19 @@ from torch.autograd.function import once_differentiable
 
 from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.ops import QAffineFormats, cublas_acceleration, qmatmul, state
+from gemmsim.ops import QAffineFormats, cublas_acceleration, last_run, qmatmul
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_tensor
 from gemmsim.ops.dispatch import transforms_active
 from gemmsim.ops.errors import DTypeError, ShapeError
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from .arguments import prepared, required
-from .eager import scales
 from .errors import AmaxError, message
 from .gradients import clip_mask, fit
 from .grids import grid_of, integer_name
 from .operators import integers_op
+from .torch_fallback import scales
 
 __all__ = ["int_linear", "int_matmul", "integer_values", "product_formats"]
 
@@ -173,7 +173,7 @@ def _int_mm(a: Tensor, b: Tensor, accumulator: str) -> Tensor | None:
 
     if not takes_int_mm(a, b):
         return None
-    state.record("int_matmul", "torch", "int8 : int(32)", "torch._int_mm: no sum leaves 32 bits")
+    last_run.record("int_matmul", "torch", "int8 : int(32)", "torch._int_mm: no sum leaves 32 bits")
     return torch._int_mm(a.contiguous(), b.contiguous())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.nn.emulated import Emulated
+from gemmsim.nn.emulated_marker import Emulated
 
 from .errors import DescriptorError, ExportError, message
 from .max_calibrator import largest_magnitude

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gemmsim.nn.conversion import stands_for
+from gemmsim.nn.conversion_report import stands_for
 
 from .convolutions import (
     QuantConv1d,

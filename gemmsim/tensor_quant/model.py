@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim._keywords import takes_spec
-from gemmsim.nn.conversion import Conversion
-from gemmsim.nn.outer import call_children
+from gemmsim.nn.conversion_report import Conversion
+from gemmsim.nn.transformer_patches import call_children
 from gemmsim.nn.undoing import naming, unchanged_on_error
 from gemmsim.nn.weights import own_forward
 

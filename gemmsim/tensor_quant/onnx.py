@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from . import operators  # noqa: F401  # registers the operators
-from .eager import TINY_AMAX
 from .errors import ExportError, message
 from .grids import IntegerGrid, grid_of
+from .torch_fallback import TINY_AMAX
 
 __all__ = ["onnx_translations"]
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gemmsim.backends import cpu
 from gemmsim.backends.backend import backend_of
-from gemmsim.ops import state
+from gemmsim.ops import last_run
 from gemmsim.ops.checks import check_float
 from gemmsim.ops.registration import define
 
-from . import batching, composite, eager
+from . import batching, composite, torch_fallback
 from .checks import check_amax, check_range, check_scale_fits, check_sign, negative_inputs
 from .grids import Grid, IntegerGrid, grid_of
 
@@ -46,7 +46,7 @@ def _integers(x: Tensor, amax: Tensor, grid: str, propagate: bool = False) -> tu
     meaning = grid_of(grid)
     assert isinstance(meaning, IntegerGrid)
     check_amax("tensor_quant", amax, propagate)
-    _, scale = eager.scales(amax.to(torch.float32), meaning)
+    _, scale = torch_fallback.scales(amax.to(torch.float32), meaning)
     if x.dtype is torch.float16:
         check_scale_fits("tensor_quant", scale)
     q = torch.empty_like(x)
@@ -95,7 +95,7 @@ def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | Non
     """Run the kernel; the sum of its status bits."""
     backend: Any = backend_of(x)  # the tensors' second scale stays on the GPU
     if backend is cpu:
-        second = eager.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
+        second = torch_fallback.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
         return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
     unsigned = isinstance(grid, IntegerGrid) and grid.unsigned
     watch = unsigned or (scale != "e8m0" and not propagate)  # what may have to raise waits for the GPU
@@ -116,7 +116,7 @@ def _checked_fake(amax: Tensor, owner: str, propagate: bool = False) -> Tensor:
 
 
 def _record(operator: str, key: str, x: Tensor) -> None:
-    state.record(operator, state.backend_name(x), key, f"{x.numel()} elements {x.dtype}, one pass")
+    last_run.record(operator, last_run.backend_name(x), key, f"{x.numel()} elements {x.dtype}, one pass")
 
 
 def _fake_fake(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gemmsim.nn.emulated import Emulated
+from gemmsim.nn.emulated_marker import Emulated
 
 from .attributes import QuantizerAttributes, updated
 from .bias_calibrator import BiasCalibrator, centre

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, Sequential, SpecError, UnsupportedSpec, accumulator
-from gemmsim.arithmetic.arguments import ACCUMULATOR, CAST, ChoiceKind, IntKind, argument, optional
+from gemmsim.arithmetic.argument_kinds import ACCUMULATOR, CAST, ChoiceKind, IntKind, argument, optional
 from gemmsim.formats import Cast, parse_cast
 from gemmsim.reference import gemm
 

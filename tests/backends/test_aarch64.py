@@ -14,7 +14,7 @@ import pytest
 from support import LONG, ROOT
 from support_calls import FUNCTIONS
 
-from gemmsim.backends.cpu.run import Kernels
+from gemmsim.backends.cpu.kernel_report import Kernels
 
 #: Programs, and the packages of Debian that have them (tests/cpp/install_aarch64.sh).
 TOOLS = {

@@ -14,10 +14,10 @@ from support_device_tables import gpu  # noqa: F401
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, device_tables
-from gemmsim.backends.cuda import gemm_ready, term_order
+from gemmsim.backends.cuda.simt import k_permutation, launch_cache
 from gemmsim.backends.device_tables import Table, Tables
 from gemmsim.lowering.orders import Order
-from gemmsim.ops.conv import windows as conv_windows
+from gemmsim.ops.conv import im2col_indices as conv_windows
 
 CPU = torch.device("cpu")
 
@@ -145,15 +145,15 @@ def test_products_whose_terms_are_permuted(gpu, text):  # noqa: F811
     gpu.capturing = True
     host_gemm(a, b, spec, got, 3)
     assert_bitwise_equal(got, want, context="captured before any other call")
-    assert not gemm_ready._ready and not term_order._tables._kept and not gpu.of_graphs()
+    assert not launch_cache._ready and not k_permutation._tables._kept and not gpu.of_graphs()
     gpu.capturing = False
     host_gemm(a, b, spec, got.zero_(), 3)
     assert_bitwise_equal(got, want, context="not captured")
-    assert len(gemm_ready._ready) == len(term_order._tables._kept) == 1
+    assert len(launch_cache._ready) == len(k_permutation._tables._kept) == 1
     gpu.capturing = True
     host_gemm(a, b, spec, got.zero_(), 3)
     assert_bitwise_equal(got, want, context="captured, remembered")
-    (found,) = gemm_ready._ready.values()
+    (found,) = launch_cache._ready.values()
     assert {found.args.term} <= gpu.of_graphs()
     gpu.capturing, gpu.stream = False, 2
     host_gemm(a, b, spec, got, 3)
@@ -200,7 +200,7 @@ def test_places_are_those_of_the_definition():
         )
         levels = ((Order.SHUFFLED, 0), *levels) if rng.random() < 0.3 else levels
         k = rng.choice([0, 1, 2, rng.randint(3, 200)])
-        found = term_order._places(levels, k, CPU)
+        found = k_permutation._places(levels, k, CPU)
         assert found.dtype == torch.int32 and found.tolist() == permuted(levels, list(range(k))), (levels, k)
 
 

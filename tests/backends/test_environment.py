@@ -10,13 +10,13 @@ from support_cpu import isas
 
 from gemmsim.backends import environment
 from gemmsim.backends.cpu import shared_library as library
-from gemmsim.backends.cuda import tensor_cores
-from gemmsim.backends.cuda.jit import folder
+from gemmsim.backends.cuda.jit import cache_dir
+from gemmsim.backends.cuda.tensor_cores import route
 
 #: Files that read variables of other systems, and which.
 OTHERS = {
-    "backends/cuda/jit/folder.py": {"LOCALAPPDATA", "XDG_CACHE_HOME"},
-    "backends/native/run.py": {
+    "backends/cuda/jit/cache_dir.py": {"LOCALAPPDATA", "XDG_CACHE_HOME"},
+    "backends/exact_blas/run.py": {
         "NVIDIA_TF32_OVERRIDE",
         "CUBLAS_EMULATE_SINGLE_PRECISION",
         "CUBLAS_EMULATE_DOUBLE_PRECISION",
@@ -60,26 +60,26 @@ YES, NO = ("1", "true", "YES", "on", " On "), ("0", "false", "No", "off", "OFF")
 
 @pytest.mark.parametrize("word", YES + NO)
 def test_a_switch_takes_the_usual_words(monkeypatch, word):
-    monkeypatch.setattr(tensor_cores, "_allowed", None)
+    monkeypatch.setattr(route, "_allowed", None)
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", word)
-    assert tensor_cores.tensor_cores_allowed() is (word in YES)
+    assert route.tensor_cores_allowed() is (word in YES)
     assert environment.flag("GEMMSIM_ALLOW_TENSOR_CORES", False) is (word in YES)
 
 
 @pytest.mark.parametrize("word", ["2", "nein", "disable", "0.0", "x" * 1000])
 def test_a_switch_refuses_other_words(monkeypatch, word):
-    monkeypatch.setattr(tensor_cores, "_allowed", None)
+    monkeypatch.setattr(route, "_allowed", None)
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", word)
     allowed = "GEMMSIM_ALLOW_TENSOR_CORES=.*allowed: 1, true, yes, on, 0, false, no, off"
     with pytest.raises(environment.VariableError, match=allowed) as caught:
-        tensor_cores.tensor_cores_allowed()
+        route.tensor_cores_allowed()
     assert len(str(caught.value)) < 400
 
 
 def test_what_the_process_says_comes_before_the_variable(monkeypatch):
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", "nonsense")
-    monkeypatch.setattr(tensor_cores, "_allowed", True)
-    assert tensor_cores.tensor_cores_allowed()
+    monkeypatch.setattr(route, "_allowed", True)
+    assert route.tensor_cores_allowed()
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch):
@@ -87,7 +87,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch):
         monkeypatch.setenv(name, "")
         assert environment.text(name) is None
     assert environment.flag("GEMMSIM_ALLOW_TENSOR_CORES", True)
-    assert folder.cache_folder().name
+    assert cache_dir.cache_folder().name
     library._load()
 
 
@@ -101,5 +101,5 @@ def test_instruction_sets_and_folders_are_taken_without_blanks(monkeypatch, tmp_
     with pytest.raises(library.LibraryError, match="'avx1024' cannot be used.*Unset GEMMSIM_ISA"):
         library._load()
     monkeypatch.setenv("GEMMSIM_CACHE_DIR", f" {tmp_path} ")
-    assert folder.cache_folder() == tmp_path
+    assert cache_dir.cache_folder() == tmp_path
     isas()  # takes the widest again

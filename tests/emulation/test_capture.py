@@ -16,7 +16,7 @@ from torch import nn
 
 import gemmsim as gs
 from gemmsim.emulation import CaptureError, ConfigError
-from gemmsim.emulation.growing import GrowingFile
+from gemmsim.emulation.observe.safetensors_writer import GrowingFile
 
 SPEC = "e4m3 : e5m10"
 

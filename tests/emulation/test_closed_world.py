@@ -12,7 +12,7 @@ from support import LONG
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmsim.emulation.context import emulate
-from gemmsim.emulation.table import TABLE
+from gemmsim.emulation.overrides.table import TABLE
 
 LINEAR_ALGEBRA = "linear algebra: PyTorch's, in C++, by decision; its gradients multiply"
 #: Operators whose products stay PyTorch's, and why.

@@ -13,8 +13,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import gemmsim as gs
 from gemmsim.emulation import Config, emulate
-from gemmsim.emulation.compiled import is_recorded
-from gemmsim.emulation.table import TABLE
+from gemmsim.emulation.dynamo_support import is_recorded
+from gemmsim.emulation.overrides.table import TABLE
 
 CONFIGS = {
     "one rule": Config.of(":e5m4"),

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 import gemmsim as gs
-from gemmsim.emulation.unknown import call_fake
+from gemmsim.emulation.fake_tensor_assumptions import call_fake
 
 SPEC = "e4m3 : e5m10"
 

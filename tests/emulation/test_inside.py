@@ -10,7 +10,7 @@ from emulation.compiling import NET, X, forget, graphs
 from support_accumulators import CASES
 
 import gemmsim as gs
-from gemmsim.emulation import Config, ConfigError, Rule, emulate, inside
+from gemmsim.emulation import Config, ConfigError, Rule, dynamo_configs, emulate
 
 SPEC = "e4m3 : e5m4"
 OUTSIDE = {
@@ -73,7 +73,7 @@ def test_what_is_made_outside_has_eagers_bits(config):
 def test_every_accumulator_is_known_by_its_fields(case):
     spec = gs.GemmSpec.of(case.text)
     for value in (spec, spec.accumulator, *spec.casts(), *(cast.format for cast in spec.casts())):
-        assert inside._number(value) == id(value)
+        assert dynamo_configs._number(value) == id(value)
 
 
 def test_arguments_attributes_and_lists_made_inside():

@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import gemmsim as gs
-from gemmsim.emulation import emulate, later
+from gemmsim.emulation import deferred_contexts, emulate
 
 NET = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
 X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
@@ -100,11 +100,11 @@ def backward(out):
 
 
 def test_checkpoint_contexts_say_it_themselves(monkeypatch):
-    monkeypatch.setattr(later, "_replace_generators", list)
+    monkeypatch.setattr(deferred_contexts, "_replace_generators", list)
     x = X.clone().requires_grad_()
     with emulate(":e5m4"):
         want = gradients(NET(x))
-        out = checkpoint(NET, x, use_reentrant=False, context_fn=later.checkpoint_contexts)
+        out = checkpoint(NET, x, use_reentrant=False, context_fn=deferred_contexts.checkpoint_contexts)
     assert equal(want, gradients(out))
 
 
@@ -143,15 +143,15 @@ def test_functions_of_others(function):
 
 def test_pytorch_is_as_it_was_afterwards():
     apply = vars(torch.autograd.Function)["apply"]
-    generators = {name: getattr(torch.utils.checkpoint, name, None) for name in later._GENERATORS}
+    generators = {name: getattr(torch.utils.checkpoint, name, None) for name in deferred_contexts._GENERATORS}
     with emulate(":e5m4"), pytest.raises(RuntimeError), emulate(":e5m3"):
         NET(X[:, :3])
     assert vars(torch.autograd.Function)["apply"] is apply
-    assert generators == {name: getattr(torch.utils.checkpoint, name, None) for name in later._GENERATORS}
+    assert generators == {name: getattr(torch.utils.checkpoint, name, None) for name in deferred_contexts._GENERATORS}
     assert not torch.nn.modules.module._has_any_global_hook()
     assert not torch.overrides._get_current_function_mode_stack()
 
 
 def test_private_names_of_pytorch_are_there():
-    assert any(hasattr(torch.utils.checkpoint, name) for name in later._GENERATORS)
+    assert any(hasattr(torch.utils.checkpoint, name) for name in deferred_contexts._GENERATORS)
     assert hasattr(torch.overrides, "_get_current_function_mode_stack")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gemmsim as gs
-from gemmsim.emulation import optimizer_steps
+from gemmsim.emulation.overrides import optimizer_steps
 
 X = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
 

@@ -14,7 +14,7 @@ import torch.utils.checkpoint
 from torch.nn.modules import module as every_module
 
 import gemmsim as gs
-from gemmsim.emulation import ConfigError, emulate, later, undo
+from gemmsim.emulation import ConfigError, deferred_contexts, emulate, undo
 
 X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 NET = torch.nn.Linear(8, 4)
@@ -22,7 +22,7 @@ NET = torch.nn.Linear(8, 4)
 CONFIGS = {"spec": ":e5m4", "paths": [("0", ":e5m4"), ("*", ":e5m4")], "random": ":e5m4/sr"}
 
 
-GENERATOR = next(name for name in later._GENERATORS if hasattr(torch.utils.checkpoint, name))
+GENERATOR = next(name for name in deferred_contexts._GENERATORS if hasattr(torch.utils.checkpoint, name))
 
 
 def replaced():
@@ -153,8 +153,8 @@ def test_contexts_that_do_not_open_leave_nothing(monkeypatch):
     def broken(original):
         raise Broken
 
-    monkeypatch.setattr(later, "_with_snapshot", broken)
-    monkeypatch.setattr("gemmsim.emulation.replaced._made", {})  # what was made for earlier contexts
+    monkeypatch.setattr(deferred_contexts, "_with_snapshot", broken)
+    monkeypatch.setattr("gemmsim.emulation.overrides.replaced._made", {})  # what was made for earlier contexts
     context = emulate(":e5m4")
     with pytest.raises(Broken), context:
         pass
@@ -238,7 +238,7 @@ def test_a_generator_that_another_thread_closes():
         next(one[0])
         left.set()
         closed.wait(60)
-        found.extend((X @ X.mT, later.current()))
+        found.extend((X @ X.mT, deferred_contexts.current()))
         with emulate(":e5m4"):
             found.append(X @ X.mT)
         leaf = X.clone().requires_grad_()
@@ -383,15 +383,15 @@ def test_a_converted_model_that_draws_bits_gives_all_back_when_it_is_none_any_lo
     assert is_open()
     gs.convert(model, ":e5m4")
     assert is_as_before()
-    kept = later.OWNERS.copy()
+    kept = deferred_contexts.OWNERS.copy()
     gs.convert(model, ":e5m4/sr")
     other = gs.convert(torch.nn.Linear(8, 4), ":e5m4/sr")
     arithmetic = gs.emulation.arithmetic_of(model)
     undo(model)
-    assert is_open() and arithmetic not in later.OWNERS, "not when it is collected"
+    assert is_open() and arithmetic not in deferred_contexts.OWNERS, "not when it is collected"
     del other
     gc.collect()
-    assert is_as_before() and set(later.OWNERS) == set(kept)
+    assert is_as_before() and set(deferred_contexts.OWNERS) == set(kept)
 
 
 def test_an_audit_object_in_several_threads():

@@ -10,7 +10,7 @@ from torch import nn
 
 import gemmsim as gs
 from gemmsim.emulation import Config, ConfigError, Rule, emulate
-from gemmsim.emulation.row_rules import ROW_KINDS, MapFormats
+from gemmsim.emulation.rowwise_rules import ROW_KINDS, MapFormats
 from gemmsim.formats import FormatError
 
 X = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(1))

@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import gemmsim
 import gemmsim as gs
-from gemmsim.emulation import shapes
-from gemmsim.emulation.record import Recorder
-from gemmsim.emulation.shapes import NEUTRAL, Answers
+from gemmsim.emulation import fake_tensors
+from gemmsim.emulation.fake_tensors import NEUTRAL, Answers
+from gemmsim.emulation.observe.recorder import Recorder
 
 SHARES = 4
 
@@ -98,7 +98,7 @@ def test_dry_runs_of_models_are_as_pytorch_has_them(name, spec, monkeypatch):
         return made[-1]
 
     plain = gs.audit.dry_run(model, arguments, spec).to_dict()
-    monkeypatch.setattr(shapes, "Answers", compared)
+    monkeypatch.setattr(fake_tensors, "Answers", compared)
     assert gs.audit.dry_run(model, arguments, spec).to_dict() == plain
     assert len(made[0].known) > 30
     if spec is not None:
@@ -204,7 +204,7 @@ def test_what_is_made_again_is_made_as_pytorch_makes_it():
     answers = Answers(watching.mode)
     answers._protect = None  # another PyTorch: by its constructor
     with watching.mode, torch._C._DisableTorchDispatch():
-        found = answers._made(shapes._New(shapes._described(x), None), ())
+        found = answers._made(fake_tensors._New(fake_tensors._described(x), None), ())
     assert described(found, ()) == described(x, ())
 
 

@@ -363,7 +363,7 @@ def test_every_known_name_parses_and_aliases_are_the_others():
 
 @pytest.fixture
 def no_registered_names(monkeypatch):
-    from gemmsim.formats import text
+    from gemmsim.formats import parsing as text
 
     monkeypatch.setattr(text, "_REGISTERED", {})
     text._parse.cache_clear()

@@ -11,8 +11,8 @@ import torch
 from support import assert_bitwise_equal
 
 import gemmsim as gs
-from gemmsim.backends.cuda import gemm_ready, lookup, term_order
-from gemmsim.ops.conv import windows as conv_windows
+from gemmsim.backends.cuda.simt import k_permutation, launch_cache, lookup
+from gemmsim.ops.conv import im2col_indices as conv_windows
 
 pytestmark = pytest.mark.gpu
 
@@ -46,8 +46,8 @@ def operands(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def forget() -> None:
     """Clears every cache that holds a table."""
-    gemm_ready._ready.clear()
-    term_order._tables.clear()
+    launch_cache._ready.clear()
+    k_permutation._tables.clear()
     conv_windows._tables.clear()
     lookup._tables.clear()
     gc.collect()

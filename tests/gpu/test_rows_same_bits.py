@@ -8,8 +8,8 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim import functional as f
-from gemmsim.ops.rows.operators import row_map_op, row_sum_op
-from gemmsim.ops.rows.softmax import softmax
+from gemmsim.ops.rowwise.operators import row_map_op, row_sum_op
+from gemmsim.ops.rowwise.softmax import softmax
 from gemmsim.ops.seeds import Bits
 
 pytestmark = pytest.mark.gpu

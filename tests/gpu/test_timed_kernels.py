@@ -45,7 +45,7 @@ def test_every_tile(text):
 def test_models_of_instructions(text, name, monkeypatch):
     """The kernels that run where the instruction does not."""
     monkeypatch.setenv("GEMMSIM_ALLOW_TENSOR_CORES", "0")
-    monkeypatch.setattr(cuda.tensor_cores, "_allowed", None)
+    monkeypatch.setattr(cuda.tensor_cores.route, "_allowed", None)
     compare(text, SHAPES[name])
 
 

@@ -114,13 +114,13 @@ def test_rows_columns_and_batches_are_independent_and_free_in_number():
 
 
 def test_large_products_are_done_in_parts_with_the_same_bits(monkeypatch):
-    from gemmsim.hardware import product
+    from gemmsim.hardware import matrix_instruction
 
     torch.manual_seed(1)
     a, b, c = bf16(torch.randn(3, 9, 16)), bf16(torch.randn(3, 16, 7)), torch.randn(3, 9, 7).view(torch.int32)
     whole = hardware.mma("hopper", NAME, a, b, c)
     for at_once in (1, 16 * 7 * 4, 16 * 7 * 9 * 2):
-        monkeypatch.setattr(product, "_AT_ONCE", at_once)
+        monkeypatch.setattr(matrix_instruction, "_AT_ONCE", at_once)
         assert torch.equal(hardware.mma("hopper", NAME, a, b, c).view(torch.int32), whole.view(torch.int32))
 
 

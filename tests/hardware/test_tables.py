@@ -105,7 +105,7 @@ def test_a_format_that_does_not_exist():
 
 
 def test_the_tables_load_neither_torch_nor_the_model():
-    code = "import sys, gemmsim.hardware as h; h.largest('hopper', 'wgmma', 'bf16'); print('gemmsim.hardware.product' in sys.modules)"
+    code = "import sys, gemmsim.hardware as h; h.largest('hopper', 'wgmma', 'bf16'); print('gemmsim.hardware.matrix_instruction' in sys.modules)"
     assert run_python(code).stdout.strip() == "False"
 
 

@@ -9,8 +9,8 @@ import torch
 
 from gemmsim import formats
 from gemmsim.backends.dtypes import DTYPES
-from gemmsim.lowering.numbers import holds
-from gemmsim.ops.casts import carrier_dtype
+from gemmsim.lowering.abi_constants import holds
+from gemmsim.ops.cast_arguments import carrier_dtype
 
 FORMATS = "e4m3 e5m2 e2m5 e8m0 e1m6 e6m1 binary8p1 ufixed(8,4) ufixed(8,-8) ufixed(8,-12) fixed(8,20) int8".split()
 

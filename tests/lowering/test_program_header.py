@@ -7,7 +7,7 @@ import re
 import pytest
 from support import ROOT
 
-from gemmsim.lowering import numbers, orders
+from gemmsim.lowering import abi_constants, orders
 
 HEADERS = ROOT / "cutlass_kernels" / "include" / "gemmsim"
 ENUM = re.compile(r"\benum (?P<name>\w+) : int32_t \{(?P<body>[^}]*)\}")
@@ -29,10 +29,10 @@ def upper(values: dict[str, int], prefix: str = "") -> dict[str, int]:
 @pytest.mark.parametrize(
     ("enum", "python"),
     [
-        ("Method", {one.name: one.value for one in numbers.Method}),
+        ("Method", {one.name: one.value for one in abi_constants.Method}),
         ("Order", {one.name: one.value for one in orders.Order}),
-        ("HardwareKind", {f"HW_{one.name}": one.value for one in numbers.HardwareKind}),
-        ("HardwareOut", upper(numbers.HARDWARE_OUTS, "HW_")),
+        ("HardwareKind", {f"HW_{one.name}": one.value for one in abi_constants.HardwareKind}),
+        ("HardwareOut", upper(abi_constants.HARDWARE_OUTS, "HW_")),
     ],
 )
 def test_programs_have_one_set_of_numbers(enum: str, python: dict[str, int]) -> None:
@@ -40,17 +40,17 @@ def test_programs_have_one_set_of_numbers(enum: str, python: dict[str, int]) -> 
 
 
 def test_places_of_an_addend_have_one_set_of_numbers() -> None:
-    assert list(enumerators("program.h", "Init").values()) == list(numbers.INITS.values())
+    assert list(enumerators("program.h", "Init").values()) == list(abi_constants.INITS.values())
 
 
 def test_casts_have_one_set_of_numbers() -> None:
-    assert enumerators("types.h", "CastFlags") == {one.name: one.value for one in numbers.CastFlag}
-    assert enumerators("types.h", "Mode") == {mode.name: value for mode, value in numbers.MODES.items()}
+    assert enumerators("types.h", "CastFlags") == {one.name: one.value for one in abi_constants.CastFlag}
+    assert enumerators("types.h", "Mode") == {mode.name: value for mode, value in abi_constants.MODES.items()}
 
 
 def test_as_many_wrappers_as_python_nests() -> None:
     found = re.search(r"\bMAX_WRAPPERS = (\d+)", (HEADERS / "program.h").read_text())
-    assert found is not None and int(found[1]) == numbers.MAX_WRAPPERS
+    assert found is not None and int(found[1]) == abi_constants.MAX_WRAPPERS
 
 
 @pytest.mark.parametrize("enum", ["Method", "Order", "Init", "HardwareKind", "HardwareOut", "Mode", "CastFlags"])

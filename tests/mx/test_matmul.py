@@ -425,7 +425,7 @@ def test_products_of_plain_tensors_compile_whole(accumulator):
 )
 def test_tensor_scales_of_few_bits_give_the_same_values_in_float32(second):
     """Up to 18 bits, with 2 of e2m1 and 4 of e4m3, fit binary32, where no product leaves its range."""
-    from gemmsim.backends.coded import Coded
+    from gemmsim.backends.encoded_operand import Coded
     from gemmsim.backends.encoding import values_of
 
     fmt = parse("nvfp4/tensor")

@@ -23,7 +23,7 @@ def test_rows_are_the_codes_bit_by_bit(name):
 
 
 def test_the_module_prints_the_table():
-    code = "from gemmsim.mx.table import main; assert main(['nonsense']) == main([]) == 2; main(['mxfp4'])"
+    code = "from gemmsim.mx.code_table import main; assert main(['nonsense']) == main([]) == 2; main(['mxfp4'])"
     assert run_forked(code).stdout.splitlines()[7] == "0x0007  0 11 1  6.0"
 
 
@@ -49,6 +49,6 @@ def test_the_command_line_shows_block_formats():
 
 
 def test_a_reader_that_stops_early_is_no_error():
-    code = "python -m gemmsim.mx.table e5m10 | head -1"
+    code = "python -m gemmsim.mx.code_table e5m10 | head -1"
     done = subprocess.run(["bash", "-c", code.replace("python", sys.executable, 1)], capture_output=True, text=True)
     assert done.stdout.startswith("0x0000") and done.stderr == ""

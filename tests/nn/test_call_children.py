@@ -73,7 +73,7 @@ MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch
 
 
 def marks(module):
-    return [hook for hook in module._forward_pre_hooks.values() if hook.__module__ == "gemmsim.nn.emulated"]
+    return [hook for hook in module._forward_pre_hooks.values() if hook.__module__ == "gemmsim.nn.emulated_marker"]
 
 
 class Doubling(Emulated, nn.Linear):

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import gemmsim as gs
-from gemmsim.ops.product import affine_formats, readings, underflow
+from gemmsim.ops.product import affine_formats, format_warnings, gradient_underflow
 from gemmsim.ops.product.affine_plan import AffinePlan, Product
 
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
-    monkeypatch.setattr(readings, "_SEEN", set())
-    monkeypatch.setattr(underflow, "_TOLD", set())
-    monkeypatch.setattr(underflow, "_PASSES", {})
+    monkeypatch.setattr(format_warnings, "_SEEN", set())
+    monkeypatch.setattr(gradient_underflow, "_TOLD", set())
+    monkeypatch.setattr(gradient_underflow, "_PASSES", {})
 
 
 def told(call):
@@ -108,8 +108,8 @@ def test_gradients_that_no_cast_would_change_are_not_told_of():
         ("bf16 * fp32 : fp32", torch.float32, True),
     ]
     for spec, dtype, warns in cases:
-        readings._SEEN.clear()
-        underflow._PASSES.clear()
+        format_warnings._SEEN.clear()
+        gradient_underflow._PASSES.clear()
         affine_formats._of_spec.cache_clear()  # the spec is read anew
         x = torch.ones(3, 4, dtype=dtype, requires_grad=True)
         layer = gs.nn.QLinear(4, 2, spec=spec, dtype=dtype)
@@ -218,7 +218,7 @@ def test_more_than_half_of_a_products_results_must_vanish(lost, warned):
 
 def test_passes_by_powers_of_two_and_every_1024th_are_looked_at():
     plan, gradient = AffinePlan(dgrad=Product.of(gs.GemmSpec.parse(":e5m2"))), torch.ones(1)
-    looked_at = [n for n in range(1, 5 * 1024) if underflow.watched(plan, gradient) is not None]
+    looked_at = [n for n in range(1, 5 * 1024) if gradient_underflow.watched(plan, gradient) is not None]
     assert looked_at == [*(2**k for k in range(12)), 3 * 1024, 4 * 1024]
 
 

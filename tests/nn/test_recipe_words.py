@@ -125,7 +125,7 @@ def test_one_product_alone_takes_no_recipe(formats):
 
 
 def test_a_format_registered_under_a_recipes_name_stays_that_format(monkeypatch):
-    from gemmsim.formats import text
+    from gemmsim.formats import parsing as text
 
     monkeypatch.setattr(text, "_REGISTERED", {})
     gs.formats.register("hopper_fp8", gs.formats.parse("e4m3"))

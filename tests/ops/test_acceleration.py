@@ -394,8 +394,8 @@ def test_seeds_and_the_generator_are_the_same_inside():
 
 def record_backends(monkeypatch):
     seen = []
-    record = gs.ops.state.record
-    monkeypatch.setattr(gs.ops.state, "record", lambda op, *rest: (seen.append((op, rest[2])), record(op, *rest)))
+    record = gs.ops.last_run.record
+    monkeypatch.setattr(gs.ops.last_run, "record", lambda op, *rest: (seen.append((op, rest[2])), record(op, *rest)))
     return lambda: [getattr(plan, "backend", "cpu") for op, plan in seen if op == "matmul"]
 
 

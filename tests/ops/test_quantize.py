@@ -132,7 +132,7 @@ def test_an_overlapping_out_is_refused_and_nothing_is_written(name):
 def test_the_overlap_rule_agrees_with_a_search_over_all_addresses():
     from itertools import product
 
-    from gemmsim.ops.memory import _overlap
+    from gemmsim.ops.overlap import _overlap
 
     buffer = torch.zeros(64)
     for rows, columns, pad, shift in product((1, 2, 3), (1, 2, 3), (0, 1, 2, 3), range(12)):

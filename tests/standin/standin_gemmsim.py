@@ -153,7 +153,7 @@ def _number(scale) -> float:
 
 def _finish(raw, finish, out) -> None:
     cast_into = importlib.import_module("gemmsim.backends.convert").cast_into
-    importlib.import_module("gemmsim.backends.last_steps").finish_into(raw, finish, out, cast_into)
+    importlib.import_module("gemmsim.backends.epilogue_passes").finish_into(raw, finish, out, cast_into)
 
 
 def _product(cpu, a, b, spec, out, seed=0, c=None, select=None, finish=None, row=0):
@@ -286,8 +286,10 @@ def _library_products() -> None:
 
 def _mainloops(cpu) -> None:
     """CUTLASS' kernels, whose tensor maps a driver makes and whose machine code says how it is to be launched."""
-    importlib.import_module("gemmsim.backends.cuda.collective_params").encode_map = lambda *arguments: bytes(128)
-    module = importlib.import_module("gemmsim.backends.cuda.gemm_collective")
+    importlib.import_module("gemmsim.backends.cuda.tensor_cores.cutlass_params").encode_map = lambda *arguments: bytes(
+        128
+    )
+    module = importlib.import_module("gemmsim.backends.cuda.tensor_cores.cutlass_mainloop")
     if not settings().compile:
         module.check_kernel = lambda collective, arch: None
 
@@ -330,14 +332,14 @@ def install() -> None:
 
     for name, (answer, results) in _answers(cpu).items():
         replace(name, answered(getattr(cuda, name), answer, results))
-    cast = importlib.import_module("gemmsim.backends.cuda.cast")
+    cast = importlib.import_module("gemmsim.backends.cuda.casts.cast")
     cast.quantize = cuda.quantize
-    verdict_for = importlib.import_module("gemmsim.backends.cuda.self_check").verdict_for
+    verdict_for = importlib.import_module("gemmsim.backends.cuda.tensor_cores.self_check").verdict_for
     for module in ("tensor_cores", "instruction_report"):
         importlib.import_module(f"gemmsim.backends.cuda.{module}").verdict_for = lambda device, arch, source, problems: (
             verdict_for(device, arch, source, map(_equal, problems))
         )
-    importlib.import_module("gemmsim.backends.cuda.check_operands")._Codes.lines = _ones
+    importlib.import_module("gemmsim.backends.cuda.tensor_cores.self_check_inputs")._Codes.lines = _ones
     replace("gemm_coded", answered(cuda.gemm_coded, _coded_product(cpu), _at(3, "out")))
     replace("count_coded_overflows", answered(cuda.count_coded_overflows, cpu.count_coded_overflows, _at(3, "counts")))
     _library_products()

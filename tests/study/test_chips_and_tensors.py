@@ -22,7 +22,6 @@ from gemmsim import study
 from gemmsim.cli.app import app
 from gemmsim.hardware import HardwareError
 from gemmsim.study.capture import layer_shapes
-from gemmsim.study.differences import CLASSES, differences, unit_of
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
 from gemmsim.study.kinds.gemm import evenly
@@ -30,6 +29,7 @@ from gemmsim.study.operands import placement
 from gemmsim.study.records import TIME_COLUMNS
 from gemmsim.study.store import read_rows
 from gemmsim.study.tensor_files import digest_of, tensor_file
+from gemmsim.study.ulp_differences import CLASSES, differences, unit_of
 
 
 def seen(kind, rows, folder):

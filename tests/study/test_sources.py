@@ -9,8 +9,8 @@ import pytest
 from support import ROOT
 
 from gemmsim import study
+from gemmsim.study.checks import SOURCES, counted_sources, today_source
 from gemmsim.study.errors import StudyError
-from gemmsim.study.expectations import SOURCES, counted_sources, today_source
 from gemmsim.study.published.reproduction import REPRODUCTIONS
 
 CHECKS = {name: study.get(name).expectations() for name in study.names()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support_rounding import assert_near, largest
 
 from gemmsim import tensor_quant as tq
-from gemmsim.tensor_quant.searches import entropy_amax, mse_amax
+from gemmsim.tensor_quant.amax_search import entropy_amax, mse_amax
 
 
 def data(*shape, seed=0):

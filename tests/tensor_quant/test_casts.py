@@ -15,11 +15,11 @@ from support import ROOT, assert_bitwise_equal, assert_values_equal
 from gemmsim import reference
 from gemmsim.tensor_quant import (
     dynamic_block_quant,
-    eager,
     fake_affine_tensor_quant,
     fake_tensor_quant,
     scaled_e4m3,
     tensor_quant,
+    torch_fallback,
 )
 from gemmsim.tensor_quant.grids import ELEMENTS, ElementGrid, IntegerGrid, grid_of
 
@@ -62,7 +62,7 @@ def test_integers_are_those_of_the_reference(values, amax, bits):
     same(q, [w[1] for w in want])
     assert scale.item() == want[0][2]
     grid = IntegerGrid(*bits)
-    same(eager.fake_quantize(x, tensor(amax), grid), [w[0] for w in want])
+    same(torch_fallback.fake_quantize(x, tensor(amax), grid), [w[0] for w in want])
 
 
 @given(LISTS, st.one_of(st.none(), AMAX), st.sampled_from(FLOATS))
@@ -70,7 +70,7 @@ def test_elements_are_those_of_the_reference(values, amax, bits):
     want = [reference.scaled_element(v, amax, bits) for v in values]
     x = tensor(values)
     same(scaled_e4m3(x, amax, *bits), want)
-    same(eager.fake_quantize(x, None if amax is None else tensor(amax), ELEMENTS[bits]), want)
+    same(torch_fallback.fake_quantize(x, None if amax is None else tensor(amax), ELEMENTS[bits]), want)
 
 
 @given(LISTS, F32.filter(math.isfinite), F32.filter(math.isfinite), st.integers(1, 16))
@@ -81,7 +81,7 @@ def test_affine_is_that_of_the_reference(values, a, b, bits):
     want = [reference.scaled_affine(v, low, high, bits) for v in values]
     x = tensor(values)
     same(fake_affine_tensor_quant(x, low, high, bits), want)
-    same(eager.affine(x, tensor(low), tensor(high), bits), want)
+    same(torch_fallback.affine(x, tensor(low), tensor(high), bits), want)
 
 
 @settings(max_examples=50)
@@ -102,7 +102,7 @@ def test_blocks_of_elements_are_those_of_the_reference(values, bits, scale, size
     same(got, want)
     grid = ELEMENTS[bits]
     grid = grid if ties == "even" else ElementGrid(grid.name, grid.trailing, grid.emin, grid.maximum, ties)
-    same(eager.blocks(x, grid, size, scale, tensor(amax)), want)
+    same(torch_fallback.blocks(x, grid, size, scale, tensor(amax)), want)
 
 
 @given(LISTS, BITS, st.sampled_from([1, 5, 16, 32, 33]))
@@ -114,7 +114,7 @@ def test_blocks_of_integers_are_those_of_the_reference(values, bits, size):
     x = tensor(values)
     options = {"unsigned": bits[1], "narrow_range": bits[2]}
     same(dynamic_block_quant(x, size, None, None, bits[0], None, nonfinite_amax="propagate", **options), want)
-    same(eager.blocks(x, IntegerGrid(*bits), size, "amax", None), want)
+    same(torch_fallback.blocks(x, IntegerGrid(*bits), size, "amax", None), want)
 
 
 @pytest.mark.parametrize("amax", [0.0, 1e-8, 2.0**-24, 6e-8, 1e-3, 0.9, 3.7, 448.0, 1e30, math.inf, math.nan])
@@ -167,14 +167,14 @@ def test_every_way_through_the_kernel_gives_the_bits_of_the_tensor_operations(na
                 shape = (1, 1)
             amax = None if shape is None else torch.rand(shape, generator=g) * 8
             for bias in (None, torch.rand(view.shape[-1], generator=g) * -1):
-                want = eager.fake_quantize(view, amax, grid, bias)
+                want = torch_fallback.fake_quantize(view, amax, grid, bias)
                 assert_bitwise_equal(
                     fake_op(view, amax, name, bias), want, nan_is_nan=True, context=f"{shape} {view.stride()}"
                 )
         scales = ("amax",) if isinstance(grid, IntegerGrid) else ("amax", "e8m0", "e4m3")
         for scale in scales:
             for size in (8, 16, 32, 100):
-                want = eager.blocks(view, grid, size, scale, torch.tensor(900.0))
+                want = torch_fallback.blocks(view, grid, size, scale, torch.tensor(900.0))
                 got = blocks_op(view, name, size, scale, torch.tensor(900.0))
                 assert_bitwise_equal(got, want, nan_is_nan=True, context=f"{scale} {size} {view.stride()}")
 
@@ -192,7 +192,7 @@ def test_threads_and_memory_do_not_matter():
         results.append((shifted, blocks, fake_tensor_quant(x, amax, 8, False, False)))
     for result in results:
         assert_bitwise_equal(result[0], results[0][2])
-        assert_bitwise_equal(result[1], eager.blocks(x, IntegerGrid(8), 32, "amax", None))
+        assert_bitwise_equal(result[1], torch_fallback.blocks(x, IntegerGrid(8), 32, "amax", None))
     inplace = x.clone()
     assert fake_tensor_quant(inplace, amax, 8, False, False, out=inplace) is inplace
     assert_bitwise_equal(inplace, results[0][2])

@@ -1,5 +1,5 @@
 // This file computes matrix instructions of real chips on single elements. A step takes some products and the register
-// c, and gives the next c. gemmsim/hardware/models.py defines the parameters.
+// c, and gives the next c. gemmsim/hardware/step_parameters.py defines the parameters.
 #pragma once
 #include <math.h>
 #include "product/exact_registers.h"

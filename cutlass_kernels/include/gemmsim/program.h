@@ -1,5 +1,5 @@
 // An accumulator as numbers, for kernels on every device: runs of terms, and the orders around them that say which totals
-// meet in which order. The values are those of gemmsim's Python side, which writes them (gemmsim/lowering/numbers.py).
+// meet in which order. The values are those of gemmsim's Python side, which writes them (gemmsim/lowering/abi_constants.py).
 #pragma once
 #include "gemmsim/types.h"
 
@@ -34,7 +34,7 @@ struct Register {
     int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
 };
 
-// The step of a matrix instruction; the fields are those of gemmsim/hardware/models.py.
+// The step of a matrix instruction; the fields are those of gemmsim/hardware/step_parameters.py.
 // HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
 enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5, HW_TWO_BLOCKS = 6 };
 // The conversion at the end of a step. RNE23: binary32 as IEEE 754 has it; of the others none gives -0. HW_CAST: the run's own cast;

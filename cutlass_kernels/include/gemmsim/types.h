@@ -21,7 +21,7 @@ typedef unsigned char uint8_t;
 
 namespace gemmsim {
 
-// Order is part of the C ABI (gemmsim/lowering/numbers.py mirrors it).
+// Order is part of the C ABI (gemmsim/lowering/abi_constants.py mirrors it).
 // The two below zero are to nearest with ties toward minus and plus infinity; their casts set CODE_PARITY, which keeps
 // the vector kernels of the GEMM away.
 enum Mode : int32_t { RNU = -2, RND = -1, RNE = 0, RNA = 1, RTZ = 2, RU = 3, RD = 4, RO = 5, SR = 6, SRB = 7, SRC = 8 };

@@ -2,15 +2,15 @@
 
 from .block import PACKINGS, decode_blocks, encode_blocks, quantize_blocks
 from .block_float import quantize_tensor
-from .coded import count_coded_overflows, finishes, gemm_coded
-from .counted import count_events
-from .gathered import gathered_gemm
+from .block_scaled import count_coded_overflows, finishes, gemm_coded
+from .dispatch import instruction, multiply, names_instruction
+from .event_counting import count_events
 from .gemm import count_overflows, gemm, refuses
+from .implicit_im2col import gathered_gemm
+from .kernel_report import Kernels
 from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
-from .products import instruction, multiply, names_instruction
 from .quantize import quantize
 from .rows import named_steps, run_rows
-from .run import Kernels
 from .scaled_cast import AMAX_NOT_FINITE, NEGATIVE_INPUT, affine_cast, scaled_blocks, scaled_cast
 from .scales import Scales
 from .shared_library import ISAS, LibraryError, build_info, isa, set_isa

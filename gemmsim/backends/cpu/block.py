@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import BlockFormat
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
 from gemmsim.lowering.blocks import source_precision
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS
 
 from ..dtypes import NUMBERS
 from .block_records import BlockArgs, block_record

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.formats import TensorFormat
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS, MODES, Site
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, MODES, Site
 from gemmsim.lowering.tensor_formats import FiniteFloat, tensor_numbers
 
 from ..block_layout import arranged

@@ -7,8 +7,8 @@ from ctypes import c_float, c_int32, c_int64, c_void_p
 from functools import lru_cache
 
 from gemmsim.formats import BlockFormat
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
 from gemmsim.lowering.blocks import BlockRule, block_numbers, decode_factors, encode_factors, log2_steps
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS
 
 __all__ = ["BlockArgs", "BlockRecord", "block_record"]
 

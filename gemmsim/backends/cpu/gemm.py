@@ -10,20 +10,20 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
 from gemmsim.formats import Cast
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, Method, Site
 from gemmsim.lowering.casts import stays_in_float32
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Method, Site
 
 from ..dtypes import NUMBERS
-from ..expanded import stored
 from ..product import Ran
+from ..stored_elements import stored
 from . import signals
-from .prepared import Prepared, prepare, refuses
+from .ctypes_structs import GEMM_CALL, Extras
+from .kernel_report import Kernels
+from .palette_index import indices
 from .quantize import quantize
-from .records import GEMM_CALL, Extras
-from .run import Kernels
 from .scales import Scales, scales_record
-from .select import indices
 from .shared_library import library
+from .spec_cache import Prepared, prepare, refuses
 
 __all__ = ["count_overflows", "gemm", "refuses"]
 

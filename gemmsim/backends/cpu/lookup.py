@@ -10,19 +10,19 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Lookup
 from gemmsim.arithmetic.errors import UnsupportedSpec
+from gemmsim.lowering.abi_constants import Method, Site
 from gemmsim.lowering.cast_numbers import described
-from gemmsim.lowering.numbers import Method, Site
 from gemmsim.lowering.refusal import Refusal
 
 from ..dtypes import NUMBERS
-from ..lookup_values import facts_of, values_of
 from ..product import Ran
+from ..product_tables import facts_of, values_of
+from .ctypes_structs import GEMM_CALL, Extras, GemmSpecPart, LookupRecord, packed
 from .gemm import batch_record, failure
-from .prepared import Prepared, prepare, refuses
+from .kernel_report import Kernels
 from .quantize import quantize
-from .records import GEMM_CALL, Extras, GemmSpecPart, LookupRecord, packed
-from .run import Kernels
 from .shared_library import library
+from .spec_cache import Prepared, prepare, refuses
 
 __all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_refuses"]
 

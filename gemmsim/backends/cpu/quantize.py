@@ -9,11 +9,11 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import Cast, FloatFormat
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS, Site
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, Site
 
 from ..conversions import Conversions
 from ..dtypes import NUMBERS
-from .records import QuantizeArgs, cast_record
+from .ctypes_structs import QuantizeArgs, cast_record
 from .shared_library import library
 
 __all__ = ["cast_into", "quantize"]

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import FP32, FP64, Cast, FloatFormat
-from gemmsim.lowering.numbers import Site
-from gemmsim.lowering.rows import FUNCTIONS, OPERATIONS
+from gemmsim.lowering.abi_constants import Site
+from gemmsim.lowering.rowwise_ids import FUNCTIONS, OPERATIONS
 
-from .records import CastRecord, cast_record
+from .ctypes_structs import CastRecord, cast_record
 from .shared_library import LibraryError, library
 
 __all__ = ["named_steps", "run_rows"]

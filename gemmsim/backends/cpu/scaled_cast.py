@@ -8,8 +8,8 @@ from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from gemmsim.lowering.numbers import MAX_BATCH_DIMS
-from gemmsim.lowering.scaled import TIES, GridNumbers
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
+from gemmsim.lowering.scaled_cast_ids import TIES, GridNumbers
 
 from ..dtypes import NUMBERS
 from .shared_library import LibraryError, library

@@ -13,7 +13,7 @@ from gemmsim.formats.errors import shown
 
 from .. import environment
 from . import signals
-from .records import GEMM_CALL, CastRecord, EventRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
+from .ctypes_structs import GEMM_CALL, CastRecord, EventRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 

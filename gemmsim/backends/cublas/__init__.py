@@ -6,8 +6,8 @@ order, its alignment of products and its rounding are the library's.
 
 from .block_scaled import block_scaled_mm, refuses_shape
 from .coded import narrowed
-from .mac_formats import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .matching import native_type
+from .mptorch_matching import ComputeType, MatrixType, match_mac_format_with_cublas_types
 from .products import multiply, refuses
 from .run import cpu_refuses, device_refuses, gemm, ran, takes_int_mm
 from .shared_library import CublasError

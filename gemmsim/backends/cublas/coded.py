@@ -9,11 +9,11 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import BlockFormat
-from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.abi_constants import Site
 from gemmsim.lowering.refusal import Refusal
 
-from ..coded import Coded
 from ..convert import cast_into
+from ..encoded_operand import Coded
 from ..product import Ran
 from .block_scaled import block_scaled_mm, refuses_shape
 from .run import cpu_refuses, device_refuses, ran

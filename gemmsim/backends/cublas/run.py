@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.abi_constants import Site
 from gemmsim.lowering.refusal import Refusal
 
 from ..convert import cast_into, cast_operand, is_conversion

@@ -3,11 +3,10 @@
 Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` and no GPU; running needs a GPU.
 """
 
-from .block_float import quantize_tensor
-from .block_words import block_core_words, block_words
-from .cast import quantize
-from .coded import count_coded_overflows, gemm_coded
-from .counted import count_events
+from .casts.block_float import quantize_tensor
+from .casts.cast import quantize
+from .casts.mx_cast import decode_blocks, encode_blocks, quantize_blocks
+from .casts.scaled_casts import affine_cast, scaled_blocks, scaled_cast
 from .errors import (
     ArchitectureError,
     CacheWarning,
@@ -16,39 +15,40 @@ from .errors import (
     DriverError,
     PackageError,
 )
-from .gathered import gathered_gemm
-from .gemm_codes import gemm_codes
-from .gemm_tensor import gemm_tensor_cores
-from .instruction_report import (
-    collective_questions,
-    instruction_questions,
-    instruction_specs,
-    instruction_verdicts,
-)
 from .jit.arch import ARCHITECTURES, OLDEST, check_arch
 from .jit.cache import KernelCache, kernel_cache
+from .jit.cache_dir import cache_folder
+from .jit.cache_entry import EntryInfo
 from .jit.compile import CompiledKernel, compile_kernel
-from .jit.entry import EntryInfo
-from .jit.folder import cache_folder
 from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
-from .lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
-from .mx_cast import decode_blocks, encode_blocks, quantize_blocks
-from .one_instruction import one_mma
 from .products import multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
-from .scaled_casts import affine_cast, scaled_blocks, scaled_cast
-from .self_check import Verdict, verdicts
-from .simt import count_overflows, finishes, gemm, refuses
-from .simt_blocks import count_overflows_blocks, gemm_blocks
-from .tensor_cores import (
+from .simt.block_scaled import count_overflows_blocks, gemm_blocks
+from .simt.encoded import count_coded_overflows, gemm_coded
+from .simt.event_counting import count_events
+from .simt.gemm import count_overflows, finishes, gemm, refuses
+from .simt.gemm_codes import gemm_codes
+from .simt.implicit_im2col import gathered_gemm
+from .simt.lookup import count_lookup_overflows, lookup_gemm, lookup_refuses
+from .tensor_cores.block_scaled_mma import gemm_tensor_cores
+from .tensor_cores.explain_block_scaled import block_core_words, block_words
+from .tensor_cores.one_instruction import one_mma
+from .tensor_cores.route import (
     allow_tensor_cores,
     exact_sums,
     instruction,
     names_instruction,
     tensor_core_words,
     tensor_cores_allowed,
+)
+from .tensor_cores.self_check import Verdict, verdicts
+from .tensor_cores.self_check_report import (
+    collective_questions,
+    instruction_questions,
+    instruction_specs,
+    instruction_verdicts,
 )
 
 __all__ = [

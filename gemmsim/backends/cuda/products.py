@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..coded import Coded
+from ..encoded_operand import Coded
 from ..product import Product, Ran
-from .coded import count_coded_overflows, gemm_coded
-from .gathered import gathered_gemm
-from .lookup import count_lookup_overflows, lookup_gemm
-from .simt import count_overflows, gemm
+from .simt.encoded import count_coded_overflows, gemm_coded
+from .simt.gemm import count_overflows, gemm
+from .simt.implicit_im2col import gathered_gemm
+from .simt.lookup import count_lookup_overflows, lookup_gemm
 
 __all__ = ["multiply"]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from . import block_float, cast, gemm_collective, gemm_instruction, gemm_tensor, mx_cast, rows, scaled_casts
-from .counted import sources as watched_kernels
+from . import rows
+from .casts import block_float, cast, mx_cast, scaled_casts
 from .errors import CudaError, message
-from .gathered import sources as gathered_kernels
 from .jit.source import KernelSource
-from .lookup import sources as lookup_kernels
-from .one_instruction import sources as one_instruction_kernels
-from .scaled_groups import sources as scaled_group_kernels
-from .simt_blocks import sources as scaled_kernels
-from .simt_sources import sources as gemm_kernels
+from .simt.block_scaled import sources as scaled_kernels
+from .simt.ci_samples import sources as gemm_kernels
+from .simt.event_counting import sources as watched_kernels
+from .simt.implicit_im2col import sources as gathered_kernels
+from .simt.lookup import sources as lookup_kernels
+from .tensor_cores import block_scaled_mma, cutlass_mainloop, native_mma
+from .tensor_cores.one_instruction import sources as one_instruction_kernels
+from .tensor_cores.wgmma_block_scaled import sources as scaled_group_kernels
 
 __all__ = ["FAMILIES", "Family", "family_sources"]
 
@@ -37,7 +39,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
 
 
 def _instruction_kernels() -> Iterator[KernelSource]:
-    yield from gemm_instruction.sources()
+    yield from native_mma.sources()
     yield from scaled_group_kernels()
     yield from one_instruction_kernels()
 
@@ -49,9 +51,9 @@ FAMILIES = {
         Family("block_float", "block floating point casts", block_float.sources),
         Family("scaled_cast", "integer and float casts under scales: calibrated, affine, blocks", scaled_casts.sources),
         Family("mx_cast", "block formats: encode, decode, fake-quantise", mx_cast.sources),
-        Family("gemm_tensor", "matrix products of block formats on tensor cores", gemm_tensor.sources),
+        Family("gemm_tensor", "matrix products of block formats on tensor cores", block_scaled_mma.sources),
         Family("gemm_instruction", "matrix products by a chip's own instruction", _instruction_kernels),
-        Family("gemm_collective", "matrix products by CUTLASS' own mainloop (Hopper)", gemm_collective.sources),
+        Family("gemm_collective", "matrix products by CUTLASS' own mainloop (Hopper)", cutlass_mainloop.sources),
         Family("gemm", "matrix products of every accumulator on ordinary arithmetic units", _gemm_kernels),
         Family("rows", "softmax, normalisation, sums and element-wise steps", rows.sources),
     )

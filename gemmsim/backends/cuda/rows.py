@@ -12,9 +12,9 @@ from torch import Tensor
 
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.formats import FP32, FP64, Cast, FloatFormat, parse_cast
+from gemmsim.lowering.abi_constants import FLOAT32
 from gemmsim.lowering.casts import cast_numbers
-from gemmsim.lowering.numbers import FLOAT32
-from gemmsim.lowering.rows import FUNCTIONS, OPERATIONS
+from gemmsim.lowering.rowwise_ids import FUNCTIONS, OPERATIONS
 
 from ..dtypes import DTYPES
 from .jit.launch import launch

@@ -53,9 +53,9 @@ def refuses(product: Product) -> Refusal | None:
     found = mainloop_of(product.named, a.dtype, b.dtype)
     if isinstance(found, Refusal):
         return found
-    from ..cuda import gemm_collective
+    from ..cuda.tensor_cores import cutlass_mainloop
 
-    return gemm_collective.device_refuses(product.out.device) or gemm_collective.refuses_collective(a, product.out)
+    return cutlass_mainloop.device_refuses(product.out.device) or cutlass_mainloop.refuses_collective(a, product.out)
 
 
 def multiply(product: Product) -> Ran:
@@ -64,7 +64,7 @@ def multiply(product: Product) -> Ran:
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
     """
-    from ..cuda.gemm_collective import Collective, gemm_collective
+    from ..cuda.tensor_cores.cutlass_mainloop import Collective, gemm_collective
 
     a, b = product.a, product.b
     assert isinstance(a, Tensor) and isinstance(b, Tensor)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import gemmsim as gs
 from gemmsim.nn.undoing import naming, unchanged_on_error
 from gemmsim.nn.weights import computed_parameter, own_forward, refuse_computed, refuse_own_forward, take_hooks
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from .kinds import (
     ElemDType,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
 
 from .conversions import check_input, packing_of, storage_dtype, swizzle, unswizzle
 from .errors import LayoutError, StorageError, message

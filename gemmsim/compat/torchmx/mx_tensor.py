@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
 
 from ..torchao.errors import ElementError, LayoutError, StorageError, message
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, SUPPORTED_ELEM_DTYPES, DType, float4_e2m1, int8

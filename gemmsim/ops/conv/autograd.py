@@ -9,13 +9,13 @@ from torch import Tensor
 
 from gemmsim.backends import acceleration
 
-from ..once import differentiable_once
-from ..product import underflow
+from ..product import gradient_underflow
 from ..product.affine_plan import AffinePlan, Product
 from ..product.autograd import add_exponents, gradients_are_pytorchs, quantize_step, sources_in_transforms, work_dtype
 from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
+from ..single_differentiation import differentiable_once
 from .arguments import Geometry
 from .memory_format import laid, memory_format_of
 from .native import native_conv, native_gradients, native_weight
@@ -139,7 +139,7 @@ def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor |
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
-    lost = None if ctx.traced else underflow.watched(plan, grad)
+    lost = None if ctx.traced else gradient_underflow.watched(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD, ctx.counter)
     if lost is not None:
         lost.gradient(given, grad)
@@ -182,7 +182,9 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, dtype: torch.dtype,
     return quantize_step(ctx.plan.grad_quant, grad, ctx.seed, stream, ctx.counter).to(dtype)
 
 
-def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
+def _dgrad(
+    ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost: gradient_underflow.Lost | None
+) -> Tensor:
     """The convolution the other way round: of a transposed one an ordinary one, of an ordinary one a transposed one."""
     product: Product = ctx.plan.dgrad
     dtype = work_dtype(product, ctx.dtypes[0], exponent is not None or ctx.plan.grad_quant is not None)
@@ -198,7 +200,7 @@ def _dgrad(ctx: Any, grad: Tensor, weight: Tensor, exponent: Tensor | None, lost
     return found
 
 
-def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: underflow.Lost | None) -> Tensor:
+def _wgrad(ctx: Any, grad: Tensor, x: Tensor, exponent: Tensor | None, lost: gradient_underflow.Lost | None) -> Tensor:
     """Sums over all images and positions. The windows are the input's, of a transposed convolution the gradient's."""
     product: Product = ctx.plan.wgrad
     dtype = work_dtype(product, ctx.dtypes[1], exponent is not None or ctx.plan.grad_quant is not None)

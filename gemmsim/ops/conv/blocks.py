@@ -14,7 +14,7 @@ from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Shar
 from ..product import blocks as block_product
 from ..product.blocks import Seconds
 from ..product.shapes import matmul_shape
-from ..rounding import quantize
+from ..quantize_eager import quantize
 from ..seeds import Site
 
 __all__ = ["blocks_matmul", "share"]

@@ -16,12 +16,12 @@ from ..checks import check_out_dtype
 from ..dispatch import needs_autograd
 from ..errors import ShapeError, message
 from ..fx import traceable
+from ..lazy_dynamo import assume_constant_result
 from ..product.affine_formats import QAffineFormats
 from ..product.affine_plan import AffinePlan
 from ..product.autograd import work_dtype
 from ..product.matmul import FormatsLike, formats_of
 from ..seeds import check_seed
-from ..tracing import assume_constant_result
 from .arguments import PADDING_MODES, ConvArguments, Geometry, Sizes, conv_geometry, output_padding, transposed_geometry
 from .autograd import ConvFunction
 from .memory_format import laid, memory_format_of

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, SpecError
 
-from .. import state
+from .. import last_run
 from ..errors import message
-from ..product import kernels, operand_overflow
-from ..product.general import NOTHING
-from ..rounding import cast_operand
+from ..product import eager, operand_overflow
+from ..product.broadcasting import NOTHING
+from ..quantize_eager import cast_operand
 from ..seeds import Site
 from .arguments import Geometry
 from .blocks import share
+from .im2col_indices import Windows, place, span
 from .products import How, Reading, WindowProduct, compute, count_of, window_product
 from .transposed import transposed
-from .windows import Windows, place, span
 
 __all__ = ["check_spec", "conv", "conv_weight", "conv_with_operands"]
 
@@ -51,9 +51,9 @@ def conv(
         SpecError: for a palette.
         DTypeError: for tensors of other numbers.
     """
-    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    dtype = eager.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
-    how = How(kernels.call_seed(spec, seed, stream), dtype, c, spec.cast_a, spec)
+    how = How(eager.call_seed(spec, seed, stream), dtype, c, spec.cast_a, spec)
     return _looked_at(_conv(x, weight, spec, where, how), x, weight, spec)
 
 
@@ -73,9 +73,9 @@ def conv_with_operands(
         SpecError: for a palette.
         DTypeError: for tensors of other numbers.
     """
-    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    dtype = eager.result_dtype("conv", x, weight, out_dtype)
     check_spec("conv", spec)
-    bits = kernels.call_seed(spec, seed, stream)
+    bits = eager.call_seed(spec, seed, stream)
     cast_x = x.new_empty(0) if spec.cast_a is None else cast_operand(x, spec.cast_a, bits, Site.OPERAND_A)
     cast_w = x.new_empty(0) if spec.cast_b is None else cast_operand(weight, spec.cast_b, bits, Site.OPERAND_B)
     left, right = (x if spec.cast_a is None else cast_x), (weight if spec.cast_b is None else cast_w)
@@ -99,7 +99,7 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: How) 
         large = place(x, where.padding, (1,) * len(kernel), size, how.cast, how.bits, Site.OPERAND_A)
         b = weight.reshape(groups, weight.shape[0] // groups, weight[0].numel()).mT
         plan = window_product(large, Reading(where.stride, where.dilation, kernel), b, spec, how, seconds, out)
-    state.record("conv", state.backend_name(x), how.named.key, plan)
+    last_run.record("conv", last_run.backend_name(x), how.named.key, plan)
     return out
 
 
@@ -121,9 +121,9 @@ def conv_weight(
         SpecError: for a palette.
         DTypeError: for tensors of other numbers.
     """
-    dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
+    dtype = eager.result_dtype("conv_weight", large, small, out_dtype)
     check_spec("conv_weight", spec)
-    bits, groups, named, given = kernels.call_seed(spec, seed, stream), where.groups, spec, (large, small)
+    bits, groups, named, given = eager.call_seed(spec, seed, stream), where.groups, spec, (large, small)
     large, small, spec, seconds = share(large, small, spec, bits)
     if spec.cast_b is not None and spec.cast_b.is_stochastic:
         small = cast_operand(small, spec.cast_b, bits, Site.OPERAND_B)
@@ -146,7 +146,7 @@ def conv_weight(
     row = out[0].numel()
     layout = (outputs * row, 0, 1, row)
     plan = compute(WindowProduct(placed, windows, b, spec, out, layout, bits, None, named, seconds))
-    state.record("conv_weight", state.backend_name(placed), named.key, plan)
+    last_run.record("conv_weight", last_run.backend_name(placed), named.key, plan)
     return _looked_at(out, *given, named)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .. import state
+from .. import last_run
 from .arguments import Geometry
-from .windows import span
+from .im2col_indices import span
 
 __all__ = ["native_conv", "native_gradients", "native_weight"]
 
@@ -18,7 +18,7 @@ _backward = torch.ops.aten.convolution_backward.default
 
 def _record() -> None:
     if not torch.compiler.is_compiling():
-        state.record("conv", "torch", "", "PyTorch's convolution: the formats name no spec for this product")
+        last_run.record("conv", "torch", "", "PyTorch's convolution: the formats name no spec for this product")
 
 
 def _fit(x: Tensor, before: Sequence[int], size: Sequence[int]) -> Tensor:

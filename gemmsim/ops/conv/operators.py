@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..batching import is_of_whole_tensor, seed_for_each
-from ..casts import carrier_dtype
-from ..product import kernels
+from ..cast_arguments import carrier_dtype
+from ..product import eager
 from ..registration import define
 from ..seeds import at_counter, needs_seed
 from . import kernels as conv_kernels
@@ -55,7 +55,7 @@ def _conv(
     site: str | None = None,
 ) -> Tensor:
     where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
-    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
     return conv_kernels.conv(x, weight, meaning, where, seed, out_dtype, c, stream)
 
 
@@ -78,7 +78,7 @@ def _conv_with_operands(
     site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
-    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
     return conv_kernels.conv_with_operands(x, weight, meaning, where, seed, out_dtype, c, stream)
 
 
@@ -98,7 +98,7 @@ def _conv_weight(
     site: str | None = None,
 ) -> Tensor:
     where = _geometry((), stride, padding, dilation, groups, False)
-    seed, meaning = at_counter(seed, counter), kernels.spec_of(spec)
+    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
     return conv_kernels.conv_weight(large, small, meaning, kernel, where, seed, out_dtype, stream)
 
 
@@ -120,14 +120,14 @@ def _conv_fake(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> Tensor:
-    conv_kernels.check_spec("conv", kernels.spec_of(spec))
-    dtype = kernels.result_dtype("conv", x, weight, out_dtype)
+    conv_kernels.check_spec("conv", eager.spec_of(spec))
+    dtype = eager.result_dtype("conv", x, weight, out_dtype)
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     return x.new_empty((x.shape[0], channels, *output_size), dtype=dtype)
 
 
 def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
-    meaning = kernels.spec_of(spec)
+    meaning = eager.spec_of(spec)
     out = _conv_fake(x, weight, spec, *rest)
     cast_a, cast_b = (
         x.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
@@ -151,8 +151,8 @@ def _conv_weight_fake(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> Tensor:
-    conv_kernels.check_spec("conv_weight", kernels.spec_of(spec))
-    dtype = kernels.result_dtype("conv_weight", large, small, out_dtype)
+    conv_kernels.check_spec("conv_weight", eager.spec_of(spec))
+    dtype = eager.result_dtype("conv_weight", large, small, out_dtype)
     return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
 
 
@@ -161,7 +161,7 @@ def _batch(n: int, seed_at: int, counter_at: int) -> Any:
     else runs example by example. ``n``: results; ``seed_at``, ``counter_at``: indices of these arguments."""
 
     def rule(op: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        spec = kernels.spec_of(args[2])
+        spec = eager.spec_of(args[2])
         seed = args[seed_at] if len(args) > seed_at else None
         if len(args) > counter_at:
             seed, args = at_counter(seed, args[counter_at]), (*args[:counter_at], None, *args[counter_at + 1 :])

@@ -17,17 +17,17 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import route
 from gemmsim.backends.convert import cast_into
-from gemmsim.backends.gathered import Gathered
+from gemmsim.backends.implicit_im2col import Gathered
 from gemmsim.backends.product import Product
 from gemmsim.formats import Cast
 
-from ..product import kernels
+from ..product import eager
 from ..product.blocks import Seconds
-from ..product.general import NOTHING, general_matmul
-from ..rounding import cast_operand
+from ..product.broadcasting import NOTHING, general_matmul
+from ..quantize_eager import cast_operand
 from ..seeds import Site
 from .blocks import blocks_matmul
-from .windows import Windows
+from .im2col_indices import Windows
 
 __all__ = ["How", "Reading", "WindowProduct", "compute", "count_of", "window_product"]
 
@@ -122,7 +122,7 @@ def _explicit(whole: WindowProduct) -> object:
     a, windows, b, spec, out, layout, bits, c, named, seconds = whole
     if spec.cast_b is not None and not spec.cast_b.is_stochastic:
         b = cast_operand(b, spec.cast_b, bits, Site.OPERAND_B)
-    stripped = kernels.without_operand_casts(spec)
+    stripped = eager.without_operand_casts(spec)
     n, inner = b.shape[2], count_of(windows.row_sizes)
     images = windows.outer
     if not spec.is_stochastic:

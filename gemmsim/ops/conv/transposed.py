@@ -15,14 +15,14 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends.convert import cast_into
 
 from ..product.blocks import Seconds
-from ..product.finishing import is_wide
-from ..product.general import NOTHING
-from ..rounding import cast_operand
+from ..product.broadcasting import NOTHING
+from ..product.epilogue import is_wide
+from ..quantize_eager import cast_operand
 from ..seeds import Site, derive_seed
 from .arguments import Geometry
+from .im2col_indices import Windows, place
 from .overlap import contributing, overlap_add, start
 from .products import How, Reading, WindowProduct, compute, count_of, window_product
-from .windows import Windows, place
 
 __all__ = ["transposed"]
 

@@ -28,7 +28,7 @@ from gemmsim.formats import (
 from gemmsim.formats.any_format import FORMATS
 from gemmsim.formats.errors import shown
 
-from ..casts import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
+from ..cast_arguments import CastLike, RoundingLike, TargetLike, resolve_cast, resolve_target, target_of
 from ..errors import message
 from ..seeds import check_seed
 from .affine_plan import (
@@ -41,7 +41,7 @@ from .affine_plan import (
     step_of,
     with_addend_first,
 )
-from .readings import note_spec, warn_of_format_alone
+from .format_warnings import note_spec, warn_of_format_alone
 
 __all__ = ["MacLike", "QAffineFormats", "QuantLike", "formats_named"]
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
 from gemmsim.formats import TENSOR_FORMATS, Cast, Format, TensorFormat
 
-from ..casts import target_of
+from ..cast_arguments import target_of
 from ..errors import message
-from .finishing import is_wide
+from .epilogue import is_wide
 
 __all__ = [
     "TRANSPOSED_SUMS",

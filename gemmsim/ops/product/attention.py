@@ -15,13 +15,13 @@ from gemmsim.formats import FormatError
 from ..checks import check_device, check_flags, check_float, check_numbers
 from ..errors import DTypeError, ShapeError, message
 from ..fx import traceable
-from ..rows.elementwise import qmul
-from ..rows.formats import QSoftmaxFormats, RowFormatsLike, read_quant
-from ..rows.softmax import qsoftmax
+from ..rowwise.elementwise import qmul
+from ..rowwise.formats import QSoftmaxFormats, RowFormatsLike, read_quant
+from ..rowwise.softmax import qsoftmax
 from .affine_formats import QAffineFormats, QuantLike
 from .affine_plan import Quant
+from .format_warnings import warn_of_format_alone
 from .matmul import FormatsLike, qmatmul
-from .readings import warn_of_format_alone
 
 __all__ = ["QAttentionFormats", "qattention"]
 

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from gemmsim.backends import acceleration
 
-from .. import state
+from .. import last_run
 from ..dispatch import unobserved
 from ..errors import GradError, message
-from ..once import differentiable_once
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Site, Stream
-from . import kernels, underflow
+from ..single_differentiation import differentiable_once
+from . import eager, gradient_underflow
 from .affine_plan import AffinePlan, Product, Step
 from .operators import multiply, multiply_with_operands, quantize_op
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
@@ -172,7 +172,7 @@ def _found(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
     if ctx.traced:
         return _gradients(ctx, saved, grad, None)
     # Of a sharded gradient the processes would count parts, each at a time of its own.
-    lost = underflow.watched(ctx.plan, grad) if type(grad) is Tensor else None
+    lost = gradient_underflow.watched(ctx.plan, grad) if type(grad) is Tensor else None
     if ctx.acceleration is None and acceleration.asked() is None:
         if lost is None and _are_plain(ctx, saved, grad):
             return _plain_gradients(ctx, saved, grad)
@@ -193,7 +193,7 @@ def _are_plain(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> bool:
 def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
     """``_gradients`` where they ``_are_plain``: straight to the kernels."""
     left, right, *_ = saved
-    plan, wants, matmul, spec_of, linear = ctx.plan, ctx.needs_input_grad, kernels.matmul, kernels.spec_of, ctx.linear
+    plan, wants, matmul, spec_of, linear = ctx.plan, ctx.needs_input_grad, eager.matmul, eager.spec_of, ctx.linear
     ctx.counter = grad_a = grad_b = grad_addend = None
     if wants[0]:
         other, role = right if linear else right.mT, Stream.DGRAD
@@ -206,7 +206,7 @@ def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradient
     return grad_a, grad_b, grad_addend
 
 
-def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor, lost: underflow.Lost | None) -> Gradients:
+def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor, lost: gradient_underflow.Lost | None) -> Gradients:
     """The gradients by way of the operators."""
     plan: AffinePlan = ctx.plan
     left, right, scale_a, scale_b, ctx.counter = saved[:5]
@@ -270,7 +270,7 @@ def work_dtype(product: Product, dtype: torch.dtype, more: bool) -> torch.dtype:
 def _native(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """PyTorch's own product, in the dtype its operands promote to."""
     if not torch.compiler.is_compiling():
-        state.record("matmul", "torch", "", "torch.matmul: the formats name no spec for this product")
+        last_run.record("matmul", "torch", "", "torch.matmul: the formats name no spec for this product")
     common = torch.promote_types(a.dtype, b.dtype)
     return torch.matmul(a.to(common), b.to(common)).to(dtype)
 
@@ -331,7 +331,7 @@ def _finish(ctx: Any, grad: Tensor, exponent: Tensor | None, shape: Any, dtype: 
 
 
 def _dgrad(
-    ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+    ctx: Any, grad: Tensor, b: Tensor, reduced: list[int], exponent: Tensor | None, lost: gradient_underflow.Lost | None
 ) -> Tensor:
     """``grad @ b.mT``; the batch dimensions along which a was repeated are part of the contraction."""
     product: Product = ctx.plan.dgrad
@@ -351,7 +351,7 @@ def _dgrad(
 
 
 def _wgrad(
-    ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None, lost: underflow.Lost | None
+    ctx: Any, grad: Tensor, a: Tensor, reduced: list[int], exponent: Tensor | None, lost: gradient_underflow.Lost | None
 ) -> Tensor:
     """``a.mT @ grad`` (linear: ``grad.mT @ a``); the batch dimensions along which b was repeated are contracted."""
     product: Product = ctx.plan.wgrad

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import encode_operand, values_of
-from gemmsim.backends.finish import Finish
+from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.product import Product
 from gemmsim.backends.route import plain_spec, run
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
 from ..errors import message
-from ..rounding import quantize
+from ..quantize_eager import quantize
 from ..seeds import Site
-from .general import multiplied
+from .broadcasting import multiplied
 
 __all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of"]
 

@@ -14,8 +14,8 @@ from gemmsim.lowering.events import additions
 from ..fx import traceable
 from ..seeds import check_seed
 from .affine_formats import QAffineFormats
+from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import check_operands
-from .narrow_operands import as_numbers, is_narrow
 from .operators import count_events_op
 
 __all__ = ["Events", "count_events"]

@@ -66,7 +66,7 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu, stepwise
+    from gemmsim.backends import cpu, python_fallback
 
     if spec.accumulator.is_lookup:
         from gemmsim.backends import cuda
@@ -78,7 +78,7 @@ def _backends(spec: GemmSpec) -> str:
         inner = replace(spec, a=None, b=None, out=None)
         if not inner.needs_steps:
             return f"operands or output are looked up in PyTorch; the product itself:\n{_backends(inner)}"
-        reason = stepwise.refuses(inner)
+        reason = python_fallback.refuses(inner)
         words = "yes, a step for each term in PyTorch, on the tensors' device"
         return f"stepwise: {words if reason is None else f'no, {reason}'}"
     reason = cpu.refuses(spec)

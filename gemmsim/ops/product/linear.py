@@ -13,14 +13,14 @@ from ..checks import check_device, check_float, check_out_dtype
 from ..dispatch import are_direct, needs_autograd, nothing_watches
 from ..errors import ShapeError, message
 from ..fx import traceable
+from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
 from ..sharding import prepare
-from ..tracing import assume_constant_result
-from . import kernels
+from . import eager
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
+from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import FormatsLike, affine, check_row_steps, formats_of
-from .narrow_operands import as_numbers, is_narrow
 
 __all__ = ["qlinear"]
 
@@ -101,9 +101,9 @@ def _plain(
     x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype, row: int
 ) -> Tensor:
     """One product, with a bias one addition more: what ``affine`` computes, without its bookkeeping."""
-    spec = kernels.spec_of(str(plan.fprop.spec))
+    spec = eager.spec_of(str(plan.fprop.spec))
     seed = plan.seed if seed is None else seed
-    return kernels.matmul(x, weight.mT, spec, seed, dtype, bias=bias, row=row)
+    return eager.matmul(x, weight.mT, spec, seed, dtype, bias=bias, row=row)
 
 
 @assume_constant_result

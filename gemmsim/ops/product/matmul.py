@@ -10,22 +10,22 @@ from torch import Tensor
 from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike, UnsupportedSpec
 from gemmsim.arithmetic.errors import SelectError
-from gemmsim.formats.remembered import remembered
+from gemmsim.formats.lru import remembered
 
 from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
 from ..dispatch import are_direct, needs_autograd, nothing_watches, unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
+from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
 from ..sharding import prepare
-from ..tracing import assume_constant_result
-from . import kernels
+from . import eager
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
 from .autograd import AffineFunction, apply_directly, check_gradient
-from .narrow_operands import as_numbers, is_narrow
+from .fast_autograd import apply_plainly
+from .int8_fp8_operands import as_numbers, is_narrow
 from .operators import multiply
-from .plain import apply_plainly
 from .shapes import matmul_shape
 
 __all__ = ["FormatsLike", "affine", "check_operands", "check_row_steps", "formats_of", "qmatmul", "qmm"]
@@ -103,10 +103,10 @@ def qmatmul(
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
         if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
-                plain = kernels.plain_spec_of(spec) if type(spec) is str else spec
+                plain = eager.plain_spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
                     row = check_row("qmatmul", row)
-                    return kernels.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype, row=row)
+                    return eager.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype, row=row)
     return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype, row)
 
 

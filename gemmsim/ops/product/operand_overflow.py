@@ -14,7 +14,7 @@ from gemmsim.backends.device_tables import is_capturing
 from gemmsim.formats import Cast, FloatFormat, Overflow, Specials
 
 from ..seeds import Site
-from .readings import FormatsWarning, caller
+from .format_warnings import FormatsWarning, caller
 
 __all__ = ["look", "may_overflow"]
 

@@ -23,14 +23,14 @@ from torch import Tensor
 from gemmsim.backends import acceleration
 from gemmsim.formats import Cast
 
-from .. import batching, rounding
-from ..casts import carrier_dtype, cast_of, target_dtype, target_of
+from .. import batching, quantize_eager
+from ..cast_arguments import carrier_dtype, cast_of, target_dtype, target_of
 from ..checks import check_float, check_integers
 from ..dispatch import unobserved
 from ..registration import define
 from ..seeds import Site, Stream, at_counter
-from . import kernels
-from .finishing import check_bias
+from . import eager
+from .epilogue import check_bias
 from .shapes import matmul_shape
 
 __all__ = [
@@ -62,11 +62,11 @@ def _matmul(
     site: str | None = None,
 ) -> Tensor:
     seed, last = at_counter(seed, counter), _cast(output)
-    arguments = (a, b, kernels.spec_of(spec), seed, out_dtype, c, stream, select, bias, last, row)
+    arguments = (a, b, eager.spec_of(spec), seed, out_dtype, c, stream, select, bias, last, row)
     if stream == Stream.ADDEND_GRAD and acceleration.asked() is not None:
         with acceleration.restored(None):  # a sum of rows, written as a product by ones: no library's product
-            return kernels.matmul(*arguments)
-    return kernels.matmul(*arguments)
+            return eager.matmul(*arguments)
+    return eager.matmul(*arguments)
 
 
 def _matmul_with_operands(
@@ -84,8 +84,8 @@ def _matmul_with_operands(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    meaning, seed, last = kernels.spec_of(spec), at_counter(seed, counter), _cast(output)
-    return kernels.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, last, row)
+    meaning, seed, last = eager.spec_of(spec), at_counter(seed, counter), _cast(output)
+    return eager.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, last, row)
 
 
 def _cast(output: str | None) -> Cast | None:
@@ -93,13 +93,13 @@ def _cast(output: str | None) -> Cast | None:
 
 
 def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
-    return kernels.count_overflows(a, b, kernels.spec_of(spec), seed)
+    return eager.count_overflows(a, b, eager.spec_of(spec), seed)
 
 
 def _count_events(
     a: Tensor, b: Tensor, spec: str, seed: int | None = None, c: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    return kernels.count_events(a, b, kernels.spec_of(spec), seed, c)
+    return eager.count_events(a, b, eager.spec_of(spec), seed, c)
 
 
 def _quantize(
@@ -111,15 +111,15 @@ def _quantize(
     widen: bool = False,
     counter: Tensor | None = None,
 ) -> Tensor:
-    return rounding.quantize(x, target_of(cast), at_counter(seed, counter), site, stream, widen)
+    return quantize_eager.quantize(x, target_of(cast), at_counter(seed, counter), site, stream, widen)
 
 
 def _quantize_into(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    rounding.overwrite(x, target_of(cast), out, seed)
+    quantize_eager.overwrite(x, target_of(cast), out, seed)
 
 
 def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
-    rounding.overwrite(x, target_of(cast), x, seed)
+    quantize_eager.overwrite(x, target_of(cast), x, seed)
 
 
 def _matmul_fake(
@@ -137,12 +137,12 @@ def _matmul_fake(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> Tensor:
-    kernels.spec_of(spec)
+    eager.spec_of(spec)
     if select is not None:
         check_integers("qmatmul", "select", select)
     if bias is not None:
         check_bias("qmatmul", bias, b.shape[-1])
-    dtype = kernels.result_dtype("qmatmul", a, b, out_dtype)
+    dtype = eager.result_dtype("qmatmul", a, b, out_dtype)
     return a.new_empty(matmul_shape("qmatmul", a, b), dtype=dtype)
 
 
@@ -161,7 +161,7 @@ def _matmul_with_operands_fake(
     counter: Tensor | None = None,
     site: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    meaning = kernels.spec_of(spec)
+    meaning = eager.spec_of(spec)
     out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
     cast_a, cast_b = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
@@ -171,15 +171,15 @@ def _matmul_with_operands_fake(
 
 
 def _count_overflows_fake(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
-    kernels.spec_of(spec)
+    eager.spec_of(spec)
     return a.new_empty(matmul_shape("count_overflows", a, b), dtype=torch.int64)
 
 
 def _count_events_fake(
     a: Tensor, b: Tensor, spec: str, seed: int | None = None, c: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    kernels.spec_of(spec)
-    dtype = kernels.result_dtype("count_events", a, b, None)
+    eager.spec_of(spec)
+    dtype = eager.result_dtype("count_events", a, b, None)
     shape = matmul_shape("count_events", a, b)
     return a.new_empty(shape, dtype=dtype), a.new_empty((4, *shape), dtype=torch.int64)
 
@@ -194,17 +194,17 @@ def _quantize_fake(
     counter: Tensor | None = None,
 ) -> Tensor:
     target = target_of(cast)
-    rounding.check_target(target, x)
+    quantize_eager.check_target(target, x)
     return torch.empty_like(x, dtype=target_dtype(target, x.dtype) if widen else x.dtype)
 
 
 def _quantize_into_fake(x: Tensor, cast: str, out: Tensor, seed: int | None = None) -> None:
-    rounding.check_target(target_of(cast), x)
+    quantize_eager.check_target(target_of(cast), x)
     check_float("quantize", "out", out)
 
 
 def _quantize_inplace_fake(x: Tensor, cast: str, seed: int | None = None) -> None:
-    rounding.check_target(target_of(cast), x)
+    quantize_eager.check_target(target_of(cast), x)
 
 
 quantize_op = define(

@@ -11,8 +11,8 @@ from ..errors import message
 from ..fx import traceable
 from ..seeds import check_seed
 from .affine_formats import QAffineFormats
+from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import check_operands
-from .narrow_operands import as_numbers, is_narrow
 from .operators import count_overflows_op
 
 __all__ = ["count_overflows"]

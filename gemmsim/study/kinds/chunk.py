@@ -12,10 +12,10 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions
 from ..errors import StudyError
+from ..integer_ranges import numbers
 from ..metrics import SHOWN
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, at_least, choice, option, real
-from ..ranges import numbers
 from .growth import measure_product
 from .kind import Kind
 from .pivot import mean_of, pivot_table, series

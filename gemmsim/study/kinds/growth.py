@@ -15,9 +15,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, output_format, unit_roundoff
 from ..distributions import distributions
 from ..errors import StudyError
+from ..integer_ranges import numbers
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, real
-from ..ranges import numbers
 from .kind import Kind
 from .speed import macs_per_s
 

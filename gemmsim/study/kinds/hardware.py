@@ -14,12 +14,12 @@ from gemmsim import hardware
 
 from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
-from ..differences import differences, unit_of
 from ..distributions import distributions
 from ..errors import StudyError
+from ..integer_ranges import numbers
 from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, at_least, option
-from ..ranges import numbers
+from ..ulp_differences import differences, unit_of
 from .hardware_formats import Asked, refused
 from .kind import Kind
 

@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from ..cells import Row
-from ..differences import CLASSES, EDGES
 from ..plots.histogram import Strip, draw_histograms
+from ..ulp_differences import CLASSES, EDGES
 from .pivot import mean_of
 
 __all__ = ["hardware_finding", "hardware_plot", "hardware_table"]

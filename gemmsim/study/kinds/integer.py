@@ -16,10 +16,10 @@ from .. import metrics
 from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions, draw
 from ..errors import StudyError
+from ..integer_ranges import numbers
 from ..networks.digits import Data, Network
 from ..operands import Operands, of_tensors
 from ..parameters import Parameters, at_least, choice, option, some_of, text
-from ..ranges import numbers
 from .accuracy import prepare_pass
 from .integer_given import Given, as_integers
 from .integer_network import IntegerNetwork, integer_network, measure_network

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from ..base import Study
 from ..cells import Cell, digest
+from ..checks import Expectation
 from ..errors import StudyError
-from ..expectations import Expectation
 from ..operands import Operands
 from ..parameters import Parameters
 

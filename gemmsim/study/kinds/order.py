@@ -21,9 +21,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve
 from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
+from ..integer_ranges import numbers
 from ..operands import placement
 from ..parameters import Parameters, accumulators, at_least, option
-from ..ranges import numbers
 from .kind import Kind
 from .speed import macs_per_s
 

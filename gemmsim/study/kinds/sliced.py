@@ -18,9 +18,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
+from ..integer_ranges import numbers
 from ..operands import Operands
 from ..parameters import Parameters, at_least, choice, option
-from ..ranges import numbers
 from .kind import Kind
 from .pivot import pivot_table, series
 from .speed import macs_per_s

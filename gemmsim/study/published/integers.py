@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..expectations import Expectation
+from ..checks import Expectation
 from .reproduction import Reproduction
 
 __all__ = ["A2Q_OVERFLOW"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..expectations import Expectation
+from ..checks import Expectation
 from .reproduction import Reproduction
 
 __all__ = ["BATCH_INVARIANCE"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import Study
-from ..expectations import Expectation
-from ..kinds.table import load as load_kind
+from ..checks import Expectation
+from ..kinds.registry import load as load_kind
 
 __all__ = ["REPRODUCTIONS", "Reproduction", "load", "within"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..expectations import Expectation
+from ..checks import Expectation
 from .reproduction import Reproduction, within
 
 __all__ = ["BF16_SLICES", "OOTOMO_TF32X3", "OZAKI_INT8"]

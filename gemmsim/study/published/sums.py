@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..expectations import Expectation
+from ..checks import Expectation
 from .reproduction import Reproduction, within
 
 __all__ = ["HIGHAM_MARY_GROWTH", "SWAMPING", "WANG2018_FIG3"]

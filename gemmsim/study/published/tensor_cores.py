@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..expectations import Expectation
+from ..checks import Expectation
 from .reproduction import Reproduction, within
 
 __all__ = ["DEEPSEEK_V3_FP8", "VLLM_ROUTER_K6144"]

@@ -15,10 +15,11 @@ def cache_dir(tmp_path, monkeypatch):
 def casts_on_the_host(monkeypatch):
     """Kernels run on the host here, on its tensors: the casts around them are the CPU backend's, with the same bits."""
     from gemmsim.backends import cpu
-    from gemmsim.backends.cuda import cast, scaled_groups
+    from gemmsim.backends.cuda.casts import cast
+    from gemmsim.backends.cuda.tensor_cores import wgmma_block_scaled
 
     monkeypatch.setattr(cast.CONVERSIONS, "quantize", cpu.quantize)
-    monkeypatch.setattr(scaled_groups, "decode_blocks", cpu.decode_blocks)
+    monkeypatch.setattr(wgmma_block_scaled, "decode_blocks", cpu.decode_blocks)
 
 
 @pytest.fixture

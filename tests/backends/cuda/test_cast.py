@@ -17,7 +17,7 @@ from support_host import host_library
 from gemmsim import reference
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda.cast import cast_args, cast_blocks, cast_source, merged_dims, needs_exact
+from gemmsim.backends.cuda.casts.cast import cast_args, cast_blocks, cast_source, merged_dims, needs_exact
 from gemmsim.backends.cuda.jit.source import cast_literal
 from gemmsim.formats import parse_cast
 from gemmsim.lowering.casts import cast_numbers

@@ -11,8 +11,8 @@ from support_cuda_gemm import compile_on_host, host_codes, host_gemm, sources_of
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import tiles
-from gemmsim.backends.cuda.codes import code_format, decoded
+from gemmsim.backends.cuda.simt import tile_heuristic
+from gemmsim.backends.cuda.simt.codes import code_format, decoded
 from gemmsim.formats import FormatError, parse
 
 FORMATS = """e4m3 e5m2 e3m2 e2m3 e2m1 e8m0 e4m3fnuz e5m2fnuz ieee_e4m3 e1m6 e7m0 e5m2/ftz binary8p1se binary8p3sf binary8p7se
@@ -89,7 +89,7 @@ def test_products_of_codes_are_those_of_their_values():
 
 
 def test_large_tiles_batches_and_strides(monkeypatch):
-    monkeypatch.setattr(tiles, "_asked", 0)
+    monkeypatch.setattr(tile_heuristic, "_asked", 0)
     g = torch.Generator().manual_seed(41)
     spec, e4m3, e2m1 = GemmSpec.of(":e5m10"), parse("e4m3"), parse("e2m1")
     check([(drawn(f, (150, 48), g), drawn(h, (48, 144), g), f, h, spec) for f in (e4m3, e2m1) for h in (e4m3, e2m1)])

@@ -19,14 +19,14 @@ import gemmsim as gs
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.backends import cpu, cuda, cutlass, route
-from gemmsim.backends.cuda import collective_params, gemm_collective
-from gemmsim.backends.cuda.collective_params import Lines, check_layout, grid_of, params_of
-from gemmsim.backends.cuda.gemm_collective import Collective, collective_of, collective_source
-from gemmsim.backends.cuda.gemm_instruction import chain_of
-from gemmsim.backends.cuda.jit.exported import exported
+from gemmsim.backends.cuda.jit.elf_constants import exported
+from gemmsim.backends.cuda.tensor_cores import cutlass_mainloop, cutlass_params
+from gemmsim.backends.cuda.tensor_cores.cutlass_mainloop import Collective, collective_of, collective_source
+from gemmsim.backends.cuda.tensor_cores.cutlass_params import Lines, check_layout, grid_of, params_of
+from gemmsim.backends.cuda.tensor_cores.native_mma import chain_of
 from gemmsim.backends.product import Product
 
-BF16, PROMOTED = gemm_collective._LISTED
+BF16, PROMOTED = cutlass_mainloop._LISTED
 
 
 @pytest.mark.cuda
@@ -34,17 +34,17 @@ BF16, PROMOTED = gemm_collective._LISTED
 def test_machine_code_and_the_layout_that_it_exports(one, instruction, waits, tmp_path, compiled_before):
     """TMA brings, warp groups multiply, nothing is spilled, no wgmma waits for the one before it; and the parameters lie
     where they are written."""
-    from gemmsim.backends.cuda.jit import inspect
+    from gemmsim.backends.cuda.jit import sass_report
 
     source = collective_source(one)
     if compiled_before((source, "sm_90a")):
         return
     compiled = cuda.compile_kernel(source, "sm_90a")
-    facts = inspect.inspect_kernel(compiled)
+    facts = sass_report.inspect_kernel(compiled)
     assert (facts.spills, facts.stack) == (0, 0)
     (tmp_path / "k.cubin").write_bytes(compiled.cubin)
-    text = inspect._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))
-    names = inspect._parse(text).names
+    text = sass_report._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))
+    names = sass_report._parse(text).names
     assert names.count(instruction) == 8 and names.count("UTMALDG") == 2 and "CALL" not in names
     assert text.count("WARPGROUP.DEPBAR") == waits, "ptxas waits after each wgmma where a kernel calls anything"
     check_layout(compiled.cubin, one.tiling, "it")
@@ -63,7 +63,7 @@ def test_machine_code_that_is_none():
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 5, 7, 12, 16, 33, 100, 641, 4096, 65537, 999983, 2**31 - 1])
 def test_divisions_by_multiplication(divisor):
-    found = collective_params._divide(divisor)
+    found = cutlass_params._divide(divisor)
     for x in (0, 1, divisor - 1, divisor, divisor + 1, 7 * divisor - 1, 12345678901, 2**40 - 1, 2**62 + 12345):
         high = (x + found.round_up) * found.multiplier >> 64 if found.multiplier else x
         assert high >> found.shift_right == x // divisor, x
@@ -240,7 +240,7 @@ def test_refusals(fake_hopper, monkeypatch):  # noqa: F811
     assert told + "native products take no addend" in plan(
         "e4m3 : sequential(fp32, init=c_first)", c=torch.ones(37, 21)
     )
-    fake = cuda.gemm_collective
+    fake = cuda.tensor_cores.cutlass_mainloop
     monkeypatch.setattr(fake, "device_arch", lambda index: "sm_100a")
     assert told + "its mainloops are built for sm_90a (Hopper); cpu is sm_100a" in plan("e4m3 : fp32")
     monkeypatch.setattr(fake, "_is_gpu", lambda device: False)
@@ -251,7 +251,7 @@ def test_a_driver_that_refuses_a_map(fake_hopper, monkeypatch):  # noqa: F811
     def refuse(*arguments):
         raise cuda.DriverError("no map")
 
-    monkeypatch.setattr(collective_params, "encode_map", refuse)
+    monkeypatch.setattr(cutlass_params, "encode_map", refuse)
     a, b = operands()
     got, ran = by_gpu(a, b, GemmSpec(accumulator=acc.cublas_fp32()))
     assert "instruction not used: not checked, the model is used: no map" in str(ran), "its kernel needs maps, too"
@@ -271,7 +271,7 @@ def test_block_formats_are_decoded_once(fake_hopper):  # noqa: F811
 
 def test_every_mainloop_has_a_kernel_of_its_own():
     assert len({collective_source(one) for one in ALL}) == len(ALL) == 10
-    assert {source.family for source in gemm_collective.sources()} == {"gemm_collective"}
+    assert {source.family for source in cutlass_mainloop.sources()} == {"gemm_collective"}
     assert route.ROUTES, mapped
 
 

@@ -12,10 +12,10 @@ from support_cute import include_options
 from support_host import HOST, host_library
 from support_tensor_cores import encode_map
 
-from gemmsim.backends.cuda import collective_params, gemm_collective
-from gemmsim.backends.cuda.collective_params import Lines, grid_of, params_of
+from gemmsim.backends.cuda.tensor_cores import cutlass_mainloop, cutlass_params
+from gemmsim.backends.cuda.tensor_cores.cutlass_params import Lines, grid_of, params_of
 
-BF16, PROMOTED = gemm_collective._LISTED
+BF16, PROMOTED = cutlass_mainloop._LISTED
 SIZES = [
     (1, 1, 1, 1), (128, 256, 64, 1), (129, 257, 72, 2), (300, 5000, 208, 3), (5000, 300, 4096, 2), (4096, 4096, 4096, 1),
     (2037, 4093, 1000, 1), (100_000, 1000, 16, 1), (640, 100_000, 48, 5), (65_536, 65_536, 128, 1), (8192, 28_672, 8192, 7),
@@ -76,15 +76,15 @@ def test_the_record_is_the_one_of_cutlass(underlying, which, monkeypatch):
     """Every member that the kernel reads, the grid, and what the driver is asked to encode."""
     one = (BF16, PROMOTED)[which]
     asked_maps = []
-    monkeypatch.setattr(collective_params, "encode_map", lambda *asked: asked_maps.append(asked) or encode_map(*asked))
-    size, kind = one.tiling.element, gemm_collective._ELEMENTS[one.a][2]
+    monkeypatch.setattr(cutlass_params, "encode_map", lambda *asked: asked_maps.append(asked) or encode_map(*asked))
+    size, kind = one.tiling.element, cutlass_mainloop._ELEMENTS[one.a][2]
     for m, n, k, batch in SIZES:
         for processors in PROCESSORS:
             padded = processors == 132
             line_a, batch_a = strides(m, k, batch, size, padded)
             line_b, batch_b = strides(n, k, batch, size, padded)
             asked_maps.clear()
-            collective_params.tensor_map.cache_clear()
+            cutlass_params.tensor_map.cache_clear()
             ours = params_of(
                 Lines(1 << 20, k, m, batch, line_a * size, batch_a * size, kind),
                 Lines(1 << 34, k, n, batch, line_b * size, batch_b * size, kind),
@@ -135,5 +135,5 @@ def described(found):
 
 def given(kind, address, dims, strides, box):
     """What is asked for here."""
-    modes = [collective_params._MODES[i] for i in range(4)]
-    return collective_params._KINDS[kind], address, list(dims), list(strides), list(box), [1] * len(dims), modes
+    modes = [cutlass_params._MODES[i] for i in range(4)]
+    return cutlass_params._KINDS[kind], address, list(dims), list(strides), list(box), [1] * len(dims), modes

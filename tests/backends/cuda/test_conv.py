@@ -20,11 +20,11 @@ from support_device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.backends import convert, cuda, route
-from gemmsim.ops import rounding
+from gemmsim.ops import quantize_eager
+from gemmsim.ops.conv import im2col_indices as conv_windows
 from gemmsim.ops.conv import products as conv_products
-from gemmsim.ops.conv import windows as conv_windows
 
-cuda_gathered = importlib.import_module("gemmsim.backends.cuda.gathered")
+cuda_gathered = importlib.import_module("gemmsim.backends.cuda.simt.implicit_im2col")
 
 CASES = {
     "padding": (gs.qconv2d, (2, 3, 6, 5), (4, 3, 3, 2), {"padding": 1}, "e4m3 : e5m10"),
@@ -56,7 +56,7 @@ def on_the_host() -> Iterator[list[object]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_gathered, "launch", _run)
         patch.setattr(cuda_gathered, "quantize", host_quantize)
-        for module in (convert, route, rounding):
+        for module in (convert, route, quantize_eager):
             patch.setattr(module, "backend_of", lambda x: backend)
         yield products
 
@@ -150,7 +150,7 @@ def test_convolutions_through_matrices_of_windows(name, monkeypatch):
     backend = SimpleNamespace(multiply=multiply, quantize=host_quantize, names_instruction=lambda spec: False)
     monkeypatch.setattr(route, "reads_windows", lambda spec: False)
     monkeypatch.setattr(conv_products, "_BLOCK", 64)  # a few images at a time
-    for module in (convert, route, rounding):
+    for module in (convert, route, quantize_eager):
         monkeypatch.setattr(module, "backend_of", lambda x: backend)
     got = values(name)
     assert len(products) >= 3

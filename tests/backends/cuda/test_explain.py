@@ -100,7 +100,7 @@ def test_block_scaled_instructions_run_as_their_model_on_a_hopper():
 def test_what_is_said_of_tensor_cores_is_what_would_be_launched():
     """Each spec of Blackwell's own instruction has a kernel; each kernel that is named is the one that is chosen."""
     from gemmsim.backends.cuda import instruction_specs
-    from gemmsim.backends.cuda.block_words import _named
+    from gemmsim.backends.cuda.tensor_cores.explain_block_scaled import _named
 
     for spec in (spec for spec in instruction_specs("blackwell") if spec.has_blocks):
         assert _named(replace(spec, accumulator=gs.GemmSpec.of(":fp32").accumulator)) == spec

@@ -11,8 +11,8 @@ from support_cuda_tiles import asked_tile, gemm_sources, tile_of
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda.gemm_tiles import tiles_of
-from gemmsim.backends.cuda.tiles import FEW_ROWS, Problem, Tile, cheapest
+from gemmsim.backends.cuda.simt.tile_candidates import tiles_of
+from gemmsim.backends.cuda.simt.tile_heuristic import FEW_ROWS, Problem, Tile, cheapest
 
 #: Registers with and without formats' proofs, packed, with random bits; orders; runs that are none of these.
 SPECS = [

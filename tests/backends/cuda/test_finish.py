@@ -20,12 +20,12 @@ import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu, cuda, route
 from gemmsim.backends.convert import cast_into
-from gemmsim.backends.cuda.coded import readable
+from gemmsim.backends.cuda.simt.encoded import readable
 from gemmsim.backends.encoding import encode_operand
-from gemmsim.backends.finish import Finish
-from gemmsim.backends.last_steps import finish_into
+from gemmsim.backends.epilogue import Finish
+from gemmsim.backends.epilogue_passes import finish_into
 from gemmsim.formats import parse_cast
-from gemmsim.ops.casts import target_dtype
+from gemmsim.ops.cast_arguments import target_dtype
 
 CASTS = [None, None, "e4m3", "e5m10/rtz/sat", "bf16/rnu", "supernormal(4,3)", "fixed(8,4)", "fp64"]
 OTHERS = [

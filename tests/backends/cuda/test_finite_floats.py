@@ -8,7 +8,7 @@ from support import assert_bitwise_equal
 from support_cuda_gemm import compile_on_host, run_rows_on_host
 
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import block_float as cuda_block_float
+from gemmsim.backends.cuda.casts import block_float as cuda_block_float
 from gemmsim.formats import parse_tensor_format
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16

@@ -19,7 +19,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import tiles
+from gemmsim.backends.cuda.simt import tile_heuristic
 
 #: Shapes whose rows are read element by element, and those that are read 16 bytes at a time: kernels of their own.
 SHAPES = [(1, 5, 3), (3, 17, 33), (9, 13, 5), (2, 41, 35), (20, 70, 35)]
@@ -137,7 +137,7 @@ def test_casts_to_formats_with_more_range_than_the_tensor(dtype):
 
 def test_every_tile_size(monkeypatch):
     """As many outputs a thread as the kernel of a large product has."""
-    monkeypatch.setattr(tiles, "_asked", 0)
+    monkeypatch.setattr(tile_heuristic, "_asked", 0)
     g = torch.Generator().manual_seed(5)
     a, b = torch.randn(150, 35, generator=g), torch.randn(35, 270, generator=g)
     texts = ["e4m3 : e5m10", ":fp32", "e4m3 : bf16/rtz", ":fp64", ":e5m10/sr8", ":kahan(bf16)", ":chunked(8, e5m10)"]
@@ -147,7 +147,7 @@ def test_every_tile_size(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_largest_tile_of_every_layout(monkeypatch, dtype):
     """Vectors of operands find their places in shared memory, packed registers of 16 bits included."""
-    monkeypatch.setattr(tiles, "_asked", 0)
+    monkeypatch.setattr(tile_heuristic, "_asked", 0)
     g = torch.Generator().manual_seed(12)
     a, b = torch.randn(144, 48, generator=g).to(dtype), torch.randn(48, 136, generator=g).to(dtype)
     by_lines, by_terms = a.mT.contiguous().mT, b.mT.contiguous().mT

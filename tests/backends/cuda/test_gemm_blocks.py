@@ -10,8 +10,8 @@ from support_cuda_gemm import _run, compile_on_host, cuda_blocks, host_blocks, s
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from gemmsim.backends import cublas, cuda
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import coded as cuda_coded
+from gemmsim.backends.cuda.simt import encoded as cuda_coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import BlockFormat
 from gemmsim.ops.product import blocks as block_product
 

@@ -19,9 +19,10 @@ from support_matrix import on_host as matrices_on_host
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator
 from gemmsim.backends import cuda
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import gemm_decoded, gemm_tensor, mx_cast
-from gemmsim.backends.cuda.gemm_decoded import decoded_lines, decodes_once
+from gemmsim.backends.cuda.casts import mx_cast
+from gemmsim.backends.cuda.tensor_cores import block_scaled_mma, wgmma_dequantized
+from gemmsim.backends.cuda.tensor_cores.wgmma_dequantized import decoded_lines, decodes_once
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import parse_block
 
 HOPPER = Accumulator.parse("hw(hopper, wgmma, bf16)")
@@ -36,8 +37,8 @@ def _launch(source, device, blocks, args):
 def on_host():
     """Kernels of both ways run on the host, the instruction's as its model."""
     with pytest.MonkeyPatch.context() as patch, matrices_on_host(HOPPER, early=False):
-        patch.setattr(gemm_tensor, "launch", launching(HOPPER))
-        for module in (mx_cast, gemm_decoded):
+        patch.setattr(block_scaled_mma, "launch", launching(HOPPER))
+        for module in (mx_cast, wgmma_dequantized):
             patch.setattr(module, "launch", _launch)
         yield
 
@@ -55,15 +56,15 @@ def coded(x: torch.Tensor, name: str, packing: str, scale: float | None = None) 
 
 
 def in_tiles(a: Coded, b: Coded, out: torch.Tensor) -> torch.Tensor:
-    source = gemm_tensor.tensor_source("WARP_GROUP", a.format, b.format, a.packing, b.packing, out.dtype)
+    source = block_scaled_mma.tensor_source("WARP_GROUP", a.format, b.format, a.packing, b.packing, out.dtype)
     with on_host():
-        gemm_tensor.run_tensor(source, a, b, out)
+        block_scaled_mma.run_tensor(source, a, b, out)
     return out
 
 
 def once(a: Coded, b: Coded, out: torch.Tensor) -> torch.Tensor:
     with on_host():
-        gemm_decoded.gemm_decoded(a, b, out)
+        wgmma_dequantized.gemm_decoded(a, b, out)
     return out
 
 
@@ -153,12 +154,12 @@ def test_large_products_are_decoded_once(m, n, k, once):
 
 def test_the_call_takes_the_cheaper_way(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(gemm_tensor, "device_arch", lambda index: "sm_90a")
+    monkeypatch.setattr(block_scaled_mma, "device_arch", lambda index: "sm_90a")
     g = torch.Generator().manual_seed(2)
     a, b = (coded(torch.randn(9, 64, generator=g), "mxfp8_e4m3", "bytes") for _ in range(2))
     results = []
     for cheaper in (False, True):
-        monkeypatch.setattr(gemm_tensor, "decodes_once", lambda out, k, cheaper=cheaper: cheaper)
+        monkeypatch.setattr(block_scaled_mma, "decodes_once", lambda out, k, cheaper=cheaper: cheaper)
         results.append(torch.empty(9, 9))
         with on_host():
             run = cuda.gemm_tensor_cores(a, b.transposed, results[-1])
@@ -169,7 +170,7 @@ def test_the_call_takes_the_cheaper_way(monkeypatch):
 
 def test_large_ones_take_cutlass_mainloop(fake_hopper, monkeypatch):  # noqa: F811
     """The record that CUTLASS' kernel is given, and its sums as the chain makes them."""
-    monkeypatch.setattr(gemm_decoded, "LARGE", 500)
+    monkeypatch.setattr(wgmma_dequantized, "LARGE", 500)
     g = torch.Generator().manual_seed(3)
     for name, scale in (("mxfp8_e4m3", None), ("nvfp4/tensor", 0.4)):
         packing = "bytes" if scale is None else "lo_first"
@@ -177,9 +178,9 @@ def test_large_ones_take_cutlass_mainloop(fake_hopper, monkeypatch):  # noqa: F8
         want = in_tiles(a, b.transposed, torch.empty(9, 6, dtype=BF16))
         got = torch.empty(9, 6, dtype=BF16)
         with monkeypatch.context() as patch:
-            for module in (mx_cast, gemm_decoded):
+            for module in (mx_cast, wgmma_dequantized):
                 patch.setattr(module, "launch", _launch)
-            kernels = gemm_decoded.gemm_decoded(a, b.transposed, got)
+            kernels = wgmma_dequantized.gemm_decoded(a, b.transposed, got)
         assert [kernel.family for kernel in kernels] == ["gemm_collective", "gemm_tensor"][: 1 + (scale is not None)]
         assert len(fake_hopper.launches) == 1
         fake_hopper.launches.clear()

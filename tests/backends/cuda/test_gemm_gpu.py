@@ -16,7 +16,7 @@ from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import convert, cpu, cuda, route
-from gemmsim.ops import rounding
+from gemmsim.ops import quantize_eager
 
 
 def groups() -> dict[str, list[GemmSpec]]:
@@ -70,7 +70,7 @@ def on_the_host(monkeypatch):
     backend = SimpleNamespace(
         gemm=host_gemm, multiply=host_multiply, quantize=host_quantize, names_instruction=lambda spec: False
     )
-    for module in (convert, rounding, route):
+    for module in (convert, quantize_eager, route):
         monkeypatch.setattr(module, "backend_of", lambda x: backend)
 
 

@@ -14,7 +14,7 @@ from support_cuda_gemm import host_gemm
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.finish import Finish
+from gemmsim.backends.epilogue import Finish
 
 FAR = 2**31 + 40  # elements
 

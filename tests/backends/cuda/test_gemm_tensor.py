@@ -18,11 +18,12 @@ from support_cuda_mx import decode_as_tiles
 import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cuda
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import KernelSource, gemm_tensor
-from gemmsim.backends.cuda.gemm_tensor import refuses, route_of, tensor_args, tensor_source
-from gemmsim.backends.cuda.jit import inspect
-from gemmsim.backends.cuda.mx_format import mx_literal
+from gemmsim.backends.cuda import KernelSource
+from gemmsim.backends.cuda.casts.mx_format import mx_literal
+from gemmsim.backends.cuda.jit import sass_report
+from gemmsim.backends.cuda.tensor_cores import block_scaled_mma
+from gemmsim.backends.cuda.tensor_cores.block_scaled_mma import refuses, route_of, tensor_args, tensor_source
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import FP32, Cast, parse_block
 from gemmsim.reference import round_value
 
@@ -191,11 +192,11 @@ def test_kernels_become_the_instructions_that_are_meant(
     if compiled_before((source, arch)):
         return
     compiled = cuda.compile_kernel(source, arch)
-    facts = inspect.inspect_kernel(compiled)
+    facts = sass_report.inspect_kernel(compiled)
     assert (facts.spills, facts.stack) == (0, 0)
     (tmp_path / "k.cubin").write_bytes(compiled.cubin)
-    text = inspect._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))
-    assert instruction in inspect._parse(text).names
+    text = sass_report._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))
+    assert instruction in sass_report._parse(text).names
     if route == "TENSOR_MEMORY":  # scales are an operand in tensor memory, brought there by copies of 512 bytes
         issued = re.findall(
             rf"{instruction}(\.4X)? gdesc\[\w+\], gdesc\[\w+\], tmem\[\w+\], tmem\[\w+\], idesc\[\w+\], tmem\[", text
@@ -206,7 +207,7 @@ def test_kernels_become_the_instructions_that_are_meant(
 
 def test_kernels_are_listed_for_the_architectures_that_have_their_instructions():
     listed = {
-        arch: sum(source.runs_on(arch) for source in gemm_tensor.sources())
+        arch: sum(source.runs_on(arch) for source in block_scaled_mma.sources())
         for arch in ("sm_80", "sm_90a", "sm_100a", "sm_120a")
     }
     assert listed == {"sm_80": 1, "sm_90a": 2, "sm_100a": 4, "sm_120a": 3}

@@ -20,9 +20,9 @@ from support_tensor_cores import fake_gpu, run_on_gpu, simt_blocks  # noqa: F401
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import scaled_groups, self_check
-from gemmsim.backends.cuda.scaled_groups import groups_of
+from gemmsim.backends.cuda.tensor_cores import self_check, wgmma_block_scaled
+from gemmsim.backends.cuda.tensor_cores.wgmma_block_scaled import groups_of
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.product import Product
 from gemmsim.lowering.refusal import Refusal
 
@@ -198,7 +198,7 @@ def test_scaled_totals_are_compared_before_they_are_used(fake_gpu, monkeypatch):
         ("hw(hopper, wgmma, e4m3)", "those of its model in all"),
         ("hw(blackwell, tcgen05, e4m3)", "differs"),
     ):
-        monkeypatch.setattr(scaled_groups, "launch", launching(Accumulator.parse(inner)))
+        monkeypatch.setattr(wgmma_block_scaled, "launch", launching(Accumulator.parse(inner)))
         monkeypatch.setattr(self_check, "_verdicts", {})
         got = torch.full((9, 6), 7.0)
         ran = str(run_on_gpu(Product(a, b, spec, got, 5)))

@@ -17,13 +17,13 @@ import gemmsim as gs
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.arithmetic.lookup import ProductTable, table
-from gemmsim.backends import cpu, cuda, lists
-from gemmsim.backends.cuda import tiles
+from gemmsim.backends import codebook_products, cpu, cuda
 from gemmsim.backends.cuda.errors import CudaError
-from gemmsim.backends.cuda.table_facts import TableFacts, table_facts
+from gemmsim.backends.cuda.simt import tile_heuristic
+from gemmsim.backends.cuda.simt.table_facts import TableFacts, table_facts
 from gemmsim.backends.device_tables import Tables
 
-cuda_lookup = importlib.import_module("gemmsim.backends.cuda.lookup")
+cuda_lookup = importlib.import_module("gemmsim.backends.cuda.simt.lookup")
 
 INF, NAN = math.inf, math.nan
 
@@ -137,7 +137,7 @@ def test_every_accumulator_has_the_cpus_bits():
 
 def test_tiles_of_large_products(monkeypatch):
     """Blocks of 16 outputs a thread, several tiles each."""
-    monkeypatch.setattr(tiles, "_asked", 0)
+    monkeypatch.setattr(tile_heuristic, "_asked", 0)
     rng = random.Random(6)
     chosen = ((SHORT, ["int(20, saturate)", "e5m10"]), (MIXED, ["e6m9/rtz", "kahan(bf16)", "chunked(3, e5m10)"]))
     checked([call for products, texts in chosen for call in made(products, texts, [(70, 19, 130)], rng)])
@@ -220,7 +220,7 @@ def test_a_product_of_tensors(monkeypatch):
     for spec in (spec_of(MIXED, "e5m10"), spec_of(LISTED, "fp32"), spec_of(MIXED, "fp32 -> e5m2/sr8")):
         want = gs.qmatmul(a, b, spec, seed=4)
         with monkeypatch.context() as patch:
-            patch.setattr(lists, "backend_of", lambda x: cuda)
+            patch.setattr(codebook_products, "backend_of", lambda x: cuda)
             got = on_host(lambda spec=spec: gs.qmatmul(a, b, spec, seed=4))
         assert_bitwise_equal(got, want, context=str(spec))
         assert not got[1].isnan().all()

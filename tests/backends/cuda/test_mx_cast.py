@@ -20,8 +20,8 @@ from support_cuda_mx import (
 
 import gemmsim as gs
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda import mx_cast
-from gemmsim.backends.cuda.jit.inspect import inspect_kernel
+from gemmsim.backends.cuda.casts import mx_cast
+from gemmsim.backends.cuda.jit.sass_report import inspect_kernel
 from gemmsim.formats import BLOCK_NAMES, parse_block
 from gemmsim.mx import operators as mx_operators
 from gemmsim.mx.arguments import code_shape

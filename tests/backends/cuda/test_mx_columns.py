@@ -11,7 +11,7 @@ from support import assert_bitwise_equal
 from support_cuda import run_on_host
 from support_cuda_mx import MX_NAMES, cpu_encode, hard_rows, packings
 
-from gemmsim.backends.cuda import mx_cast
+from gemmsim.backends.cuda.casts import mx_cast
 from gemmsim.formats import BlockFormat, parse_block
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32

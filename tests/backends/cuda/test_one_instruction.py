@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from gemmsim import hardware
-from gemmsim.backends.cuda import CudaError, compile_kernel, one_instruction
+from gemmsim.backends.cuda import CudaError, compile_kernel
 from gemmsim.backends.cuda import one_mma as ask
-from gemmsim.backends.cuda.jit import inspect
+from gemmsim.backends.cuda.jit import sass_report
+from gemmsim.backends.cuda.tensor_cores import one_instruction
 
 FP8 = [
     (arch, row)
@@ -79,7 +80,7 @@ def test_what_has_no_kernel_says_so(arch, name):
 def machine_code(row: hardware.Instruction, arch: str, folder) -> list[str]:
     """Instructions that convert, multiply and add floating-point numbers, in order."""
     (folder / "k.cubin").write_bytes(compile_kernel(one_instruction.one_instruction_source(row), arch).cubin)
-    text = inspect._output("nvdisasm", "-c", str(folder / "k.cubin"))
+    text = sass_report._output("nvdisasm", "-c", str(folder / "k.cubin"))
     return re.findall(r"^\s+/\*[0-9a-f]+\*/\s+((?:F2FP|HMMA|QMMA|FADD|HADD2)\b[^;]*);", text, re.MULTILINE)
 
 

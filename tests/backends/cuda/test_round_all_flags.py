@@ -16,10 +16,10 @@ from support_cuda import run_on_host
 from support_flags import POLICIES, ROUNDINGS, SHAPES, casts, float_formats, points
 
 from gemmsim import reference
-from gemmsim.backends.cuda.cast import CastArgs, cast_args, cast_blocks, cast_source
+from gemmsim.backends.cuda.casts.cast import CastArgs, cast_args, cast_blocks, cast_source
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import Cast, Specials
-from gemmsim.lowering.numbers import Site
+from gemmsim.lowering.abi_constants import Site
 
 SEED = 5
 

@@ -19,7 +19,7 @@ from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import rows as cuda_rows
 from gemmsim.formats import parse_cast
-from gemmsim.ops.rows import operators as row_operators
+from gemmsim.ops.rowwise import operators as row_operators
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 INF, NAN = torch.inf, torch.nan

@@ -11,8 +11,8 @@ from support_cuda_gemm import run_rows_on_host
 
 from gemmsim import tensor_quant as tq
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import scaled_casts as cuda
-from gemmsim.tensor_quant import eager, operators
+from gemmsim.backends.cuda.casts import scaled_casts as cuda
+from gemmsim.tensor_quant import operators, torch_fallback
 from gemmsim.tensor_quant.grids import ELEMENTS, grid_of
 
 F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -63,7 +63,7 @@ def compare_blocks(name: str, x: torch.Tensor, size: int, scale: str, amax: floa
     want = torch.empty_like(x, memory_format=torch.contiguous_format)
     got = torch.full_like(want, 7.0) if out is None else out
     total = torch.tensor(amax)
-    second = eager.second_scale(total, grid) if scale == "e4m3" else 0.0
+    second = torch_fallback.second_scale(total, grid) if scale == "e4m3" else 0.0
     status = cpu.scaled_blocks(x, grid.numbers, size, scale, second, want)
     where = f"{name} {x.dtype} {tuple(x.shape)} {x.stride()} blocks of {size} {scale}"
     found = cuda.scaled_blocks(x, grid.numbers, size, scale, total if scale == "e4m3" else None, got)

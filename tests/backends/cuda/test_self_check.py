@@ -12,8 +12,9 @@ from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.cuda import KernelSource, self_check
-from gemmsim.backends.cuda.self_check import Problem, verdict_for
+from gemmsim.backends.cuda import KernelSource
+from gemmsim.backends.cuda.tensor_cores import self_check
+from gemmsim.backends.cuda.tensor_cores.self_check import Problem, verdict_for
 from gemmsim.backends.product import Product
 
 FAULT = "CUDA error: an illegal instruction was encountered\nCUDA kernel errors might be reported asynchronously"
@@ -88,7 +89,7 @@ def test_a_product_whose_instruction_faults_is_that_of_the_model(compiled):
 
 @pytest.mark.parametrize("error", [RuntimeError("cuda-core"), cuda.CompileError("NVRTC")], ids=repr)
 def test_the_report_outlives_a_kernel_that_cannot_be_had(compiled, monkeypatch, error):
-    report = cuda.instruction_report
+    report = cuda.tensor_cores.self_check_report
     broken = type("Cache", (), {"get": raising(error)})()
     compiled.arch = "ampere"
     monkeypatch.setattr(report, "device_arch", lambda index: "sm_80")

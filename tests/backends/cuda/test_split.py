@@ -11,11 +11,11 @@ from support_cuda_tiles import asked_tile
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
-from gemmsim.backends.cuda import gemm_ready
-from gemmsim.backends.cuda.gemm_tiles import tiles_of
-from gemmsim.backends.cuda.split import Slices, slices_of
-from gemmsim.backends.cuda.tiles import Problem, Tile
-from gemmsim.backends.finish import Finish
+from gemmsim.backends.cuda.simt import launch_cache
+from gemmsim.backends.cuda.simt.split_k import Slices, slices_of
+from gemmsim.backends.cuda.simt.tile_candidates import tiles_of
+from gemmsim.backends.cuda.simt.tile_heuristic import Problem, Tile
+from gemmsim.backends.epilogue import Finish
 
 #: Runs shorter and longer than a chunk of 128 terms, that end in the middle of 16 bytes; more runs than the second kernel
 #: reads at once; packed registers; draws of terms, of exact totals, of workspaces and of combinations.
@@ -52,7 +52,7 @@ def positions(text: str) -> list[int]:
 @pytest.mark.kept
 @pytest.mark.parametrize("text", SPECS)
 def test_bits(text, monkeypatch):
-    monkeypatch.setattr(gemm_ready, "_ready", {})
+    monkeypatch.setattr(launch_cache, "_ready", {})
     spec = GemmSpec.of(text)
     whole = text.startswith("int8")
     calls = [(operands(*size, whole=whole), at) for size, at in zip(SIZES, positions(text) * 2, strict=False)]
@@ -63,7 +63,7 @@ def test_bits(text, monkeypatch):
         assert [source.name.split()[0] for source in found if source.family == "gemm"] == ["parts", "joined"]
         wanted += found
     compile_on_host(wanted)
-    gemm_ready._ready.clear()
+    launch_cache._ready.clear()
     for (a, b), at in calls:
         got, want = (torch.full((2, a.shape[1], b.shape[2]), 7.0, dtype=torch.float64) for _ in range(2))
         cpu.gemm(a, b, spec, want, 5)
@@ -76,7 +76,7 @@ def test_bits(text, monkeypatch):
 @pytest.mark.kept
 def test_an_operand_that_is_no_integer_makes_its_own_outputs_nan(monkeypatch):
     """Whichever slice it lies in."""
-    monkeypatch.setattr(gemm_ready, "_ready", {})
+    monkeypatch.setattr(launch_cache, "_ready", {})
     text, size = "int8 : int(24)", SIZES[1]
     spec, (a, b) = GemmSpec.of(text), operands(*size, whole=True)
     want, got = (torch.full((2, size[0], size[2]), 7.0) for _ in range(2))
@@ -91,7 +91,7 @@ def test_an_operand_that_is_no_integer_makes_its_own_outputs_nan(monkeypatch):
 @pytest.mark.kept
 def test_last_steps(monkeypatch):
     """Output cast, bias and dtype are those of the kernel that joins."""
-    monkeypatch.setattr(gemm_ready, "_ready", {})
+    monkeypatch.setattr(launch_cache, "_ready", {})
     spec, (a, b) = GemmSpec.of(":chunked(48, e5m10, fp32) -> bf16"), operands(1, 773, 70)
     bias = torch.linspace(-3, 3, 70)
     got, want, plain = (torch.empty(2, 1, 70) for _ in range(3))

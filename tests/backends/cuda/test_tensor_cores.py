@@ -15,9 +15,10 @@ import gemmsim as gs
 from gemmsim import acc, hardware
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu, cuda
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import CompileError, check_operands, gemm_instruction, self_check
-from gemmsim.backends.cuda.gemm_instruction import Chain, chain_of, instruction_source
+from gemmsim.backends.cuda import CompileError
+from gemmsim.backends.cuda.tensor_cores import native_mma, self_check, self_check_inputs
+from gemmsim.backends.cuda.tensor_cores.native_mma import Chain, chain_of, instruction_source
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import as_second
 from gemmsim.backends.product import Product
 from gemmsim.hardware.devices import CAPABILITIES, architecture_of
@@ -64,7 +65,7 @@ def test_an_instruction_equal_to_its_model_is_used(fake_gpu, caplog, arch, accum
             assert_bitwise_equal(got, by_cpu(a, b, spec), context=f"k={k}")
             assert "gemm_instruction<" in plan and "those of its model in all" in plan
     assert [record.levelname for record in caplog.records] == ["INFO"], "said once"
-    checks = len(list(check_operands.plain_problems(chain_of(accumulator).instruction)))
+    checks = len(list(self_check_inputs.plain_problems(chain_of(accumulator).instruction)))
     assert len(fake_gpu.launches) == 3 + checks, "compared once"
     (((device, name), verdict),) = cuda.verdicts().items()
     assert device == 0 and verdict.equal and len(verdict.digest) == 16 and name in str(fake_gpu.launches[0][0])
@@ -89,9 +90,9 @@ def test_the_check_sees_every_other_number_of_bits(fake_gpu, monkeypatch, kept):
     row = accumulator.instruction
     other = replace(row, model=replace(row.model, kept=kept))
     fake_gpu.silicon = other
-    from gemmsim.hardware import product
+    from gemmsim.hardware import matrix_instruction
 
-    monkeypatch.setattr(product, "find", lambda arch, name: other)
+    monkeypatch.setattr(matrix_instruction, "find", lambda arch, name: other)
     a, b = operands()
     assert "differs from its model" in by_gpu(a, b, GemmSpec(accumulator=accumulator))[1]
 
@@ -125,7 +126,7 @@ def test_reasons(fake_gpu, monkeypatch):  # noqa: F811
     fake_gpu.arch = "ampere"
     monkeypatch.setitem(CAPABILITIES, "hopper", (80,))
     monkeypatch.setitem(CAPABILITIES, "ampere", (80,))
-    monkeypatch.setattr(cuda.tensor_cores, "architecture_of", lambda capability: "hopper")
+    monkeypatch.setattr(cuda.tensor_cores.route, "architecture_of", lambda capability: "hopper")
     assert "sm_80 has no such instruction" in plan(acc.cublas_fp32())
 
 
@@ -154,7 +155,7 @@ def test_no_comparison_while_a_graph_is_captured(fake_gpu, monkeypatch):  # noqa
 def test_the_capture_that_counts_is_that_of_the_tensors_gpu(fake_gpu, monkeypatch):  # noqa: F811
     """A stream of another GPU may be captured meanwhile, or this one's while another is current."""
     asked = []
-    monkeypatch.setattr(cuda.tensor_cores, "is_capturing", lambda device: asked.append(device) or True)
+    monkeypatch.setattr(cuda.tensor_cores.route, "is_capturing", lambda device: asked.append(device) or True)
     a, b = operands()
     assert "while a graph is captured" in by_gpu(a, b, GemmSpec(accumulator=acc.cublas_fp32()))[1]
     assert asked == [a.device]
@@ -238,7 +239,9 @@ def test_operands_of_the_check_reach_what_they_should():
     """Every problem has finite results and special ones, in every format; each call gives the same."""
     for one in [chain_of(x).instruction for _, x in SPECS[::3]]:
         kinds = {"nan": 0, "zero": 0, "finite": 0}
-        for (a, b), (c, d) in zip(check_operands.plain_problems(one), check_operands.plain_problems(one), strict=True):
+        for (a, b), (c, d) in zip(
+            self_check_inputs.plain_problems(one), self_check_inputs.plain_problems(one), strict=True
+        ):
             assert torch.equal(a.nan_to_num(9), c.nan_to_num(9)) and torch.equal(b.nan_to_num(9), d.nan_to_num(9))
             spec = GemmSpec(accumulator=Chain(one).accumulator)
             y = by_cpu(a, b, spec)
@@ -271,21 +274,21 @@ def test_explain_names_the_instruction():
 ])  # fmt: skip
 def test_kernels_become_the_instructions_that_are_meant(text, arch, instruction, tmp_path, compiled_before):
     from gemmsim.arithmetic import Accumulator
-    from gemmsim.backends.cuda.jit import inspect
+    from gemmsim.backends.cuda.jit import sass_report
 
     chain = chain_of(Accumulator.parse(text))
     assert isinstance(chain, Chain)
     if compiled_before((instruction_source(chain), arch)):
         return
     compiled = cuda.compile_kernel(instruction_source(chain), arch)
-    facts = inspect.inspect_kernel(compiled)
+    facts = sass_report.inspect_kernel(compiled)
     assert (facts.spills, facts.stack) == (0, 0)
     (tmp_path / "k.cubin").write_bytes(compiled.cubin)
-    assert instruction in inspect._parse(inspect._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))).names
+    assert instruction in sass_report._parse(sass_report._output("nvdisasm", "-c", str(tmp_path / "k.cubin"))).names
 
 
 def test_kernels_are_listed():
-    assert {source.archs for source in gemm_instruction.sources()} == {
+    assert {source.archs for source in native_mma.sources()} == {
         ("sm_80", "sm_120a"), ("sm_80",), ("sm_120a",), ("sm_90a",), ("sm_100a",)
     }  # fmt: skip
 
@@ -301,11 +304,11 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
     names = [f"mxfp8_{x}" for x in ("e4m3", "e5m2")]
     scaled = [GemmSpec.of(key) for key in keys["hopper"] if ": scaled(hw(hopper, wgmma, " in key]
     assert {(str(spec.a), str(spec.b)) for spec in scaled} == {(x, y) for x in names for y in names}
-    assert len({str(cuda.instruction_report._source(spec)) for spec in scaled}) == 4
+    assert len({str(cuda.tensor_cores.self_check_report._source(spec)) for spec in scaled}) == 4
     fake_gpu.arch = "ampere"
-    monkeypatch.setattr(cuda.instruction_report, "device_arch", lambda index: "sm_80")
-    monkeypatch.setattr(cuda.instruction_report, "kernel_cache", self_check.kernel_cache)
-    monkeypatch.setattr(cuda.instruction_report, "_device", lambda index: torch.device("cpu"))
+    monkeypatch.setattr(cuda.tensor_cores.self_check_report, "device_arch", lambda index: "sm_80")
+    monkeypatch.setattr(cuda.tensor_cores.self_check_report, "kernel_cache", self_check.kernel_cache)
+    monkeypatch.setattr(cuda.tensor_cores.self_check_report, "_device", lambda index: torch.device("cpu"))
     found = dict(cuda.instruction_verdicts())
     assert set(found) == set(keys["ampere"]) and all(verdict.equal for verdict in found.values())
 
@@ -313,7 +316,7 @@ def test_verdicts_on_all_instructions_of_a_device(fake_gpu, monkeypatch):  # noq
 @pytest.mark.kept(by="nothing")
 def test_what_follows_a_product(fake_gpu):  # noqa: F811
     """A bias and a cast behind the instruction's product are those behind the model's."""
-    from gemmsim.backends.finish import Finish
+    from gemmsim.backends.epilogue import Finish
     from gemmsim.formats import parse_cast
 
     a, b = operands()

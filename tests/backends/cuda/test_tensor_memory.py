@@ -14,10 +14,10 @@ from support_traces import traced
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.backends.coded import Coded
-from gemmsim.backends.cuda import gemm_instruction, gemm_tensor
-from gemmsim.backends.cuda.gemm_instruction import chain_of
-from gemmsim.backends.cuda.gemm_tensor import tensor_source
+from gemmsim.backends.cuda.tensor_cores import block_scaled_mma, native_mma
+from gemmsim.backends.cuda.tensor_cores.block_scaled_mma import tensor_source
+from gemmsim.backends.cuda.tensor_cores.native_mma import chain_of
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import parse_block
 
 
@@ -36,18 +36,18 @@ def integers(seed, *shape):
 
 @pytest.mark.parametrize("text", ["hw(blackwell, tcgen05, bf16, fp16)", "hw(blackwell, tcgen05, tf32)", "promote(hw(blackwell, tcgen05, e4m3, e5m2), 128)"])  # fmt: skip
 def test_products_without_scales(monkeypatch, text):
-    monkeypatch.setattr(gemm_instruction, "launch", launch)
+    monkeypatch.setattr(native_mma, "launch", launch)
     spec = GemmSpec(accumulator=Accumulator.parse(text))
     for m, k, n, batch in ((130, 1, 5, ()), (3, 300, 131, ()), (20, 700, 9, (2,)), (4, 0, 3, ())):
         a, b = integers(k, *batch, m, k), integers(k + 1, *batch, k, n)
         out = torch.full((*batch, m, n), 7.0)
-        gemm_instruction.gemm_instruction(a, b, spec, out, 0, chain_of(spec.accumulator))
+        native_mma.gemm_instruction(a, b, spec, out, 0, chain_of(spec.accumulator))
         assert_bitwise_equal(out, (a.double() @ b.double()).float() + 0.0, context=f"{m} {k} {n}")
 
 
 @pytest.mark.parametrize(("left", "right"), [("mxfp8_e4m3", "mxfp8_e5m2"), ("mxfp4", "mxfp4"), ("nvfp4", "nvfp4")])
 def test_products_with_scales(monkeypatch, left, right):
-    monkeypatch.setattr(gemm_tensor, "launch", launch)
+    monkeypatch.setattr(block_scaled_mma, "launch", launch)
     formats = parse_block(left), parse_block(right)
     packing = "bytes" if "fp8" in left else "lo_first"
     source = tensor_source("TENSOR_MEMORY", *formats, packing, packing, torch.float32)
@@ -65,6 +65,6 @@ def test_products_with_scales(monkeypatch, left, right):
             sides.append(Coded(wide[:, : codes.shape[1]], scales, fmt, -1, k, packing))
         a, b = sides
         out = torch.full((m, n), 7.0)
-        gemm_tensor.run_tensor(source, a, b.transposed, out)
+        block_scaled_mma.run_tensor(source, a, b.transposed, out)
         x, y = (gs.mx.decode((s.codes, s.scales), s.format, size=k, packing=packing).double() for s in sides)
         assert_bitwise_equal(out, (x @ y.mT).float() + 0.0, context=f"{m} {k} {n}")

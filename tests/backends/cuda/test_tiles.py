@@ -6,10 +6,17 @@ import pytest
 import torch
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends.cuda import tiles
-from gemmsim.backends.cuda.gemm_operands import Operands
-from gemmsim.backends.cuda.gemm_tiles import slots_of, tiles_of
-from gemmsim.backends.cuda.tiles import MULTIPROCESSORS, Problem, Tile, cheapest, cycles, multiprocessors_of
+from gemmsim.backends.cuda.simt import tile_heuristic
+from gemmsim.backends.cuda.simt.gemm_operands import Operands
+from gemmsim.backends.cuda.simt.tile_candidates import slots_of, tiles_of
+from gemmsim.backends.cuda.simt.tile_heuristic import (
+    MULTIPROCESSORS,
+    Problem,
+    Tile,
+    cheapest,
+    cycles,
+    multiprocessors_of,
+)
 
 OPERANDS = Operands(*[torch.bfloat16] * 2, torch.float32, None, False, True, True, 1, 1)
 
@@ -79,7 +86,7 @@ def test_each_way_of_doing_nothing_is_as_good():
 def test_tests_may_ask_for_a_tile(monkeypatch):
     found = candidates()
     for position in range(len(found) + 2):
-        monkeypatch.setattr(tiles, "_asked", position)
+        monkeypatch.setattr(tile_heuristic, "_asked", position)
         assert cheapest(found, Problem(4096, 4096, 4096)) == found[min(position, len(found) - 1)]
 
 

@@ -15,9 +15,9 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim import acc, reference
-from gemmsim.backends import cpu, native
-from gemmsim.backends.native import Facts, Proof, exact, facts_of_data, facts_of_formats
-from gemmsim.backends.native import run as native_run
+from gemmsim.backends import cpu, exact_blas
+from gemmsim.backends.exact_blas import Facts, Proof, exact, facts_of_data, facts_of_formats
+from gemmsim.backends.exact_blas import run as native_run
 from gemmsim.backends.product import Ran
 from gemmsim.formats import parse
 from gemmsim.lowering.refusal import Refusal
@@ -164,7 +164,7 @@ def both(a, b, spec, seed=5, dtype=torch.float32):
     """The native product (None if refused) and the CPU backend's."""
     spec = gs.GemmSpec.of(spec)
     outs = [torch.empty(*a.shape[:-1], b.shape[-1], dtype=dtype) for _ in range(2)]
-    found = native.gemm(a, b, spec, outs[0], seed)
+    found = exact_blas.gemm(a, b, spec, outs[0], seed)
     run = found if isinstance(found, Ran) else None
     cpu.gemm(a, b, spec, outs[1], seed)
     return run, *outs
@@ -217,7 +217,7 @@ def test_native_products_against_the_reference():
     ):
         spec = gs.GemmSpec.of(text)
         got = torch.empty(3, 4, dtype=torch.float64)
-        assert isinstance(native.gemm(a, b, spec, got, 7), Ran)
+        assert isinstance(exact_blas.gemm(a, b, spec, got, 7), Ran)
         want = torch.tensor(reference.gemm(a.tolist(), b.tolist(), spec, seed=7), dtype=torch.float64)
         assert_bitwise_equal(got, want, context=text)
 
@@ -366,13 +366,13 @@ def test_candidates_are_what_the_kernels_run_slowly():
         ":binned(fp32)",
     ]
     fast = [":fp32", ":e5m10", "int8 : int(32)", ":kahan(fp32)", ":hw(hopper, wgmma, bf16)", ":chunked(4, e5m10)"]
-    assert all(native.is_candidate(gs.GemmSpec.of(text)) for text in slow)
-    assert not any(native.is_candidate(gs.GemmSpec.of(text)) for text in fast)
+    assert all(exact_blas.is_candidate(gs.GemmSpec.of(text)) for text in slow)
+    assert not any(exact_blas.is_candidate(gs.GemmSpec.of(text)) for text in fast)
 
 
 def test_no_pass_over_operands_for_a_proof_that_some_rows_refuse(monkeypatch):
     """Random e4m3 operands do not fit e5m10: that shows in 16 rows, and nothing larger is looked at."""
-    from gemmsim.backends.native import run
+    from gemmsim.backends.exact_blas import run
 
     seen = []
 

@@ -10,8 +10,8 @@ from support_tensor_cores import fake_gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends import cpu, cuda, native
-from gemmsim.backends.native import run as native_run
+from gemmsim.backends import cpu, cuda, exact_blas
+from gemmsim.backends.exact_blas import run as native_run
 from gemmsim.backends.product import Ran
 from gemmsim.lowering.refusal import Refusal
 
@@ -39,7 +39,7 @@ def test_the_bits_of_the_spec(on_gpu, arch, spec):
     a[0] = b[:, 3] = 0.0
     want, got = torch.empty(20, 12), torch.full((20, 12), 3.0)
     cpu.gemm(a, b, meaning, want, 7)
-    record = native.gemm(a, b, meaning, got, 7)
+    record = exact_blas.gemm(a, b, meaning, got, 7)
     assert isinstance(record, Ran) and record.backend == "cuda"
     assert "gemm_instruction<" in str(record) and "cuts none of these sums" in str(record)
     assert_bitwise_equal(got, want)
@@ -51,26 +51,28 @@ def test_the_edge(on_gpu, arch, k):
     on_gpu.arch, meaning = arch, GemmSpec.of("int8 : exact(fp32)")
     a, b = torch.full((4, k + 1), -128.0), torch.full((k + 1, 4), -128.0)
     out = torch.empty(4, 4)
-    assert isinstance(native.gemm(a[:, :k], b[:k], meaning, out, 0), Ran)
+    assert isinstance(exact_blas.gemm(a[:, :k], b[:k], meaning, out, 0), Ran)
     assert bool((out == 128.0 * 128 * k).all())
-    assert isinstance(native.gemm(a, b, meaning, out, 0), Refusal)
+    assert isinstance(exact_blas.gemm(a, b, meaning, out, 0), Refusal)
 
 
 def test_what_is_not_taken(on_gpu, monkeypatch):
     out = torch.empty(20, 12)
     a, b = operands(-8, 8, 64)
-    assert isinstance(native.gemm(a, b, GemmSpec.of("int16 : exact(fp32)"), out, 0), Refusal), (
+    assert isinstance(exact_blas.gemm(a, b, GemmSpec.of("int16 : exact(fp32)"), out, 0), Refusal), (
         "neither bfloat16 nor float16 holds it"
     )
-    assert isinstance(native.gemm(a, b, GemmSpec.of("e4m3 : exact(fp32)"), out, 0), Refusal), "sums of more bits"
+    assert isinstance(exact_blas.gemm(a, b, GemmSpec.of("e4m3 : exact(fp32)"), out, 0), Refusal), "sums of more bits"
     assert not on_gpu.launches
     cuda.allow_tensor_cores(False)
-    assert isinstance(native.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal)
+    assert isinstance(exact_blas.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal)
     cuda.allow_tensor_cores(True)
     on_gpu.arch = "volta"
-    assert isinstance(native.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal)
+    assert isinstance(exact_blas.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal)
     on_gpu.arch, on_gpu.silicon = "hopper", gs.hardware.instruction("ampere", "mma.m16n8k16.f32.bf16.bf16.f32")
-    assert isinstance(native.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal), "not equal to its model"
+    assert isinstance(exact_blas.gemm(a, b, GemmSpec.of("int4 : exact(fp32)"), out, 0), Refusal), (
+        "not equal to its model"
+    )
 
 
 def test_nan_and_infinity(on_gpu):
@@ -80,5 +82,5 @@ def test_nan_and_infinity(on_gpu):
     a[1, 3], a[2, 4], b[5, 2], a[3, 5], a[4, 5] = float("nan"), float("inf"), -float("inf"), 0.0, float("inf")
     want, got = torch.empty(20, 12), torch.empty(20, 12)
     cpu.gemm(a, b, meaning, want, 7)
-    assert isinstance(native.gemm(a, b, meaning, got, 7), Ran)
+    assert isinstance(exact_blas.gemm(a, b, meaning, got, 7), Ran)
     assert_bitwise_equal(got, want)

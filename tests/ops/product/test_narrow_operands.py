@@ -7,7 +7,7 @@ import torch
 from support import assert_bitwise_equal
 
 import gemmsim as gs
-from gemmsim.ops.product.narrow_operands import NARROW
+from gemmsim.ops.product.int8_fp8_operands import NARROW
 
 #: A spec that takes each dtype, and one more operand format.
 SPECS = {

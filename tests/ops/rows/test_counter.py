@@ -7,8 +7,8 @@ import torch
 from support import assert_bitwise_equal
 
 import gemmsim as gs
-from gemmsim.ops.rows import activations, batchnorm, elementwise, gates, logsoftmax, normalization, softmax
-from gemmsim.ops.rows import operators as row_operators
+from gemmsim.ops.rowwise import activations, batchnorm, elementwise, logsoftmax, lstm_gates, normalization, softmax
+from gemmsim.ops.rowwise import operators as row_operators
 from gemmsim.ops.seeds import Bits
 
 CAST = "e5m2/sr8"
@@ -27,8 +27,8 @@ OPERATIONS = {
     ),
     "gelu": lambda x, w, b, bits: activations.gelu(x, CAST, "none", bits),
     "silu": lambda x, w, b, bits: activations.silu(x, CAST, bits),
-    "sigmoid": lambda x, w, b, bits: gates.gate("sigmoid", x, CAST, CAST, bits),
-    "tanh": lambda x, w, b, bits: gates.gate("tanh", x, CAST, CAST, bits),
+    "sigmoid": lambda x, w, b, bits: lstm_gates.gate("sigmoid", x, CAST, CAST, bits),
+    "tanh": lambda x, w, b, bits: lstm_gates.gate("tanh", x, CAST, CAST, bits),
     "relu": lambda x, w, b, bits: elementwise.relu(x, CAST, CAST, bits),
 }
 OPERATORS = {

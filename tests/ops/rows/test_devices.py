@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 import gemmsim as gs
 from gemmsim import functional as f
 from gemmsim.ops.errors import DeviceError
-from gemmsim.ops.rows import embedding
-from gemmsim.ops.rows import operators as row_operators
+from gemmsim.ops.rowwise import embedding
+from gemmsim.ops.rowwise import operators as row_operators
 
 SOFTMAX = gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10", bwd_add="e5m10", bwd_mul="e5m10")
 LOGARITHMS = gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10", output_quant="e4m3", masked_rows="zero")

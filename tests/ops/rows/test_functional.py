@@ -16,7 +16,7 @@ from support_rounding import assert_gradients, assert_near, largest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs
-from gemmsim.ops.rows import operators as row_operators
+from gemmsim.ops.rowwise import operators as row_operators
 
 ID = "fp32"
 SOFTMAX = gs.QSoftmaxFormats(ID, ID, ID, None, ID, ID)

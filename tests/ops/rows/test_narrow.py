@@ -12,7 +12,7 @@ from support import assert_bitwise_equal
 
 import gemmsim as gs
 from gemmsim.backends import cpu
-from gemmsim.ops.rows.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
+from gemmsim.ops.rowwise.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
 
 #: steps of softmax (offset, exponential, sum, result)
 SOFTMAX = [

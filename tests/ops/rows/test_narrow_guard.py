@@ -12,7 +12,7 @@ import torch
 from support import assert_bitwise_equal
 from torch import Tensor
 
-from gemmsim.ops.rows.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
+from gemmsim.ops.rowwise.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
 
 ROWS, COLS = 19, 21  # more than sixteen rows, columns beyond whole vectors
 INF, NAN = float("inf"), float("nan")

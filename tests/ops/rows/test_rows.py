@@ -12,7 +12,7 @@ from support import GOLDEN, ROOT, assert_bitwise_equal, assert_values_equal
 import gemmsim as gs
 from gemmsim.backends import cpu
 from gemmsim.formats import parse_cast
-from gemmsim.ops.rows.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
+from gemmsim.ops.rowwise.operators import row_norm_grad_op, row_norm_op, row_softmax_grad_op, row_softmax_op, row_sum_op
 from gemmsim.reference import Row, row_log_softmax, row_norm, row_norm_grad, row_softmax, row_softmax_grad, row_sum
 
 SETS = [

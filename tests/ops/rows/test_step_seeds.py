@@ -6,7 +6,7 @@ import torch
 from support import assert_bitwise_equal
 
 import gemmsim as gs
-from gemmsim.ops.rows.elementwise import StepChain
+from gemmsim.ops.rowwise.elementwise import StepChain
 from gemmsim.ops.seeds import Bits
 
 HALFWAY = torch.full([4096], 1 + 2.0**-11)  # between two neighbours of e5m10

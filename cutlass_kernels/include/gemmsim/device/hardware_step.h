@@ -1,5 +1,5 @@
 // The step of a chip's matrix instruction: it takes some products and the register c and gives the next c. What the parameters
-// mean: gemmsim/hardware/models.py. Products are exact in double; sums of up to 64 of them and the register, cut at most
+// mean: gemmsim/hardware/step_parameters.py. Products are exact in double; sums of up to 64 of them and the register, cut at most
 // KEPT_IN_DOUBLE bits below the largest, in double and int64. Beyond that are integers of 128 bits, and long sums.
 #pragma once
 #include "gemmsim/device/long_sum.h"

@@ -8,7 +8,7 @@ namespace gemmsim {
 // take a rounded logarithm, NEAREST is of scales with significand bits.
 enum class ScaleRule : int32_t { FLOOR, CEIL, EVEN, RCEIL, LOG2_FLOOR, LOG2_CEIL, NEAREST };
 
-// gemmsim/backends/cuda/mx_format.py writes these records.
+// gemmsim/backends/cuda/casts/mx_format.py writes these records.
 struct MxFormat {
     int32_t block;                          // elements that share a scale
     ScaleRule rule;

@@ -17,9 +17,9 @@ from typing import Any
 
 from ..errors import CacheWarning, CudaError, message
 from .bindings import cuda_core_utils
+from .cache_dir import ENVIRONMENT, cache_folder
+from .cache_entry import EntryInfo, pack_entry, unpack_entry
 from .compile import CompiledKernel, compile_kernel, kernel_key
-from .entry import EntryInfo, pack_entry, unpack_entry
-from .folder import ENVIRONMENT, cache_folder
 from .source import KernelSource
 from .toolchain import toolchain
 

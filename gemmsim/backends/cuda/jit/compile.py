@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..errors import INSTALL, CompileError, CudaError, PackageError, message
 from .arch import check_arch
 from .bindings import cuda_core, nvrtc
-from .folder import keep_failed_source
+from .cache_dir import keep_failed_source
 from .source import KernelSource
 from .toolchain import Toolchain, toolchain
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from ..number import FixedPoint, FloatingPoint, Number, SuperNormalFloat
 from .formats import QAffineFormats, accumulator_of

@@ -26,7 +26,7 @@ from gemmsim.formats import (
     SupernormalFormat,
     TensorFormat,
 )
-from gemmsim.ops.tracing import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from ..number import (
     Binary8,

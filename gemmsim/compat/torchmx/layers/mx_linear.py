@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gemmsim.nn import Emulated
 from gemmsim.nn.weights import refuse_computed, take_hooks
-from gemmsim.ops.tracing import allow_in_graph
+from gemmsim.ops.lazy_dynamo import allow_in_graph
 
 from ..config import QLinearConfig
 from ..mx_tensor import MXTensor

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gemmsim.backends.cuda.jit.chunk_loop import Block, shortest_pass
-from gemmsim.backends.cuda.jit.inspect import instructions_of_chunk
+from gemmsim.backends.cuda.jit.sass_loop_count import Block, shortest_pass
+from gemmsim.backends.cuda.jit.sass_report import instructions_of_chunk
 
 
 def block(*following: int, names: str = "FADD") -> Block:

@@ -9,7 +9,7 @@ from support_cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelSource, compile_kernel
-from gemmsim.backends.cuda.jit.inspect import KernelFacts, innermost_loops, inspect_kernel, regressions
+from gemmsim.backends.cuda.jit.sass_report import KernelFacts, innermost_loops, inspect_kernel, regressions
 
 LISTING = """
 .text.gemmsim_kernel:

@@ -14,7 +14,7 @@ import torch
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelSource
-from gemmsim.backends.cuda import cast as cuda_cast
+from gemmsim.backends.cuda.casts import cast as cuda_cast
 from gemmsim.backends.cuda.jit import launch
 from gemmsim.formats import parse_cast
 

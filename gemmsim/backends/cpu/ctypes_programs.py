@@ -1,0 +1,45 @@
+"""Programs as the library reads them."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.shuffled import Shuffled
+from gemmsim.lowering.abi_constants import INITS
+from gemmsim.lowering.program import Program
+
+from ..permutation import permutation as permutation_of
+from .ctypes_structs import HardwareRecord, MemberRecord, RegisterRecord, cast_record
+
+__all__ = ["member_record", "permutation"]
+
+
+def member_record(found: Program) -> MemberRecord:
+    """The record of a program; the permutation belongs to a K and comes with the call."""
+    record = MemberRecord(
+        fused=int(found.mul is None),
+        init=INITS[found.init],
+        add=cast_record(found.add),
+        method=found.method,
+        integer=RegisterRecord(*astuple(found.register)),
+        wrapper_count=len(found.wrappers),
+    )
+    if found.mul is not None:
+        record.mul = cast_record(found.mul)
+    for place, wrapper in zip(record.wrappers, found.wrappers, strict=False):
+        place.order, place.pairs, place.n = wrapper.order, int(wrapper.pairs), wrapper.n
+        if wrapper.cast is not None:
+            place.cast = cast_record(wrapper.cast)
+    if found.hardware is not None:
+        record.hardware = HardwareRecord(*astuple(found.hardware))
+    return record
+
+
+@lru_cache(maxsize=16)
+def permutation(shuffle: Shuffled, k: int) -> Tensor:
+    """Original index of the term at each position, as the library reads it; int64 (k,)."""
+    return permutation_of(shuffle.seed, k, torch.device("cpu"))

@@ -1,0 +1,157 @@
+"""What a kernel of family ``gemm`` knows of its operands, and what that allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from gemmsim.arithmetic import Accumulator, GemmSpec
+from gemmsim.formats import Cast, FloatFormat
+from gemmsim.lowering.abi_constants import Method
+from gemmsim.lowering.accumulators import program
+from gemmsim.lowering.carriers import Carrier, Facts, carrier_of, is_packed, is_small, operand_facts
+from gemmsim.lowering.cast_numbers import ABSENT, CastNumbers
+from gemmsim.lowering.casts import cast_numbers, stays_in_float32
+from gemmsim.lowering.program import Program
+
+from ...dtypes import KERNEL_DTYPES
+from ..jit.source import cast_literal
+from .codes import CodeFormat
+from .table_facts import TableFacts
+
+__all__ = [
+    "ANY_STRIDES",
+    "LINES_CONTIGUOUS",
+    "TERMS_CONTIGUOUS",
+    "FinishText",
+    "Operands",
+    "both_facts",
+    "carrier_for",
+    "dtype_literal",
+    "fit_float",
+    "is_packed_run",
+    "is_small_run",
+    "operand_casts",
+    "present",
+    "program_of",
+]
+
+#: gemmsim::Layout.
+ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class FinishText:
+    """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
+
+    work: torch.dtype
+    bias: torch.dtype | None = None
+    cast: Cast | None = None
+
+    def literal(self) -> str:
+        """Initializer of gemmsim::Finish."""
+        work, bias = dtype_literal(self.work), dtype_literal(self.bias or self.work)
+        fields = f".work = {work}, .bias = {bias}, .cast = {cast_literal(present(self.cast))}"
+        return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
+
+    def __str__(self) -> str:
+        steps = "" if self.bias is None else f" + {KERNEL_DTYPES[self.bias].label.lower()} bias"
+        steps += f" to {self.cast}" if self.cast is not None else ""
+        return f"{steps} in {KERNEL_DTYPES[self.work].label.lower()}"
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a kernel knows of the tensors.
+
+    dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
+    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``;
+    the formats of operands that are codes (of dtype uint8), which are results of the spec's casts to them.
+    """
+
+    a: torch.dtype
+    b: torch.dtype
+    out: torch.dtype
+    c: torch.dtype | None = None
+    select: bool = False
+    done_a: bool = False
+    done_b: bool = False
+    layout_a: int = 0
+    layout_b: int = 0
+    count: bool = False
+    code_a: CodeFormat | None = None
+    code_b: CodeFormat | None = None
+    #: Of operands in block formats whose scales come apart: their format, and whether the tensor has one, too.
+    scale_a: tuple[FloatFormat, bool] | None = None
+    scale_b: tuple[FloatFormat, bool] | None = None
+    #: Terms that share a pair of scales.
+    group: int | None = None
+    #: What follows the product in the same kernel.
+    finish: FinishText | None = None
+    #: Whether ``a`` is read through tables of offsets.
+    gathered: bool = False
+    #: The table that products are looked up in; operands are codes, of dtype int16.
+    table: TableFacts | None = None
+    #: Whether what happens at additions is counted, beside ``out``.
+    watch: bool = False
+
+
+def dtype_literal(dtype: torch.dtype) -> str:
+    return f"gemmsim::{KERNEL_DTYPES[dtype].label}"
+
+
+@lru_cache(maxsize=4096)
+def program_of(accumulator: Accumulator, group: int | None = None) -> Program:
+    """How ``accumulator``, which the CPU backend knows, is run; ``group``: terms that share a pair of scales."""
+    found = program(accumulator, group)
+    assert isinstance(found, Program), found
+    return found
+
+
+def present(cast: Cast | None) -> CastNumbers:
+    return ABSENT if cast is None else cast_numbers(cast)
+
+
+def fit_float(spec: GemmSpec, operands: Operands) -> bool:
+    """Whether float holds the operands' values, or a table's products."""
+    if operands.table is not None:
+        return operands.table.fits_float
+    return _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
+
+
+def _fits_float(cast: Cast | None, dtype: torch.dtype) -> bool:
+    if cast is None:
+        return dtype != torch.float64
+    c = cast_numbers(cast)
+    if dtype not in (torch.float64, torch.uint8):
+        return stays_in_float32(cast)
+    return c.fits_float32
+
+
+def carrier_for(spec: GemmSpec, what: Program, operands: Operands) -> Carrier:
+    narrow = fit_float(spec, operands) and operands.c != torch.float64
+    return carrier_of(what, narrow, spec.arithmetic == "fp32")
+
+
+def operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastNumbers, CastNumbers]:
+    """What is known of the factors of terms: a table's are 1 and the product."""
+    if operands.table is not None:
+        return operands.table.casts()
+    return present(spec.cast_a), present(spec.cast_b)
+
+
+def both_facts(spec: GemmSpec, operands: Operands) -> tuple[Facts, Facts]:
+    a, b = operand_casts(spec, operands)
+    return operand_facts(a, KERNEL_DTYPES[operands.a]), operand_facts(b, KERNEL_DTYPES[operands.b])
+
+
+def is_packed_run(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    plain = operands.table is None and not operands.watch
+    return plain and is_packed(what, spec.arithmetic == "fp32", both_facts(spec, operands))
+
+
+def is_small_run(spec: GemmSpec, what: Program, operands: Operands) -> bool:
+    """Whether the run of an integer register is of ordinary integers."""
+    return what.method == Method.INTEGER and not operands.count and is_small(what, both_facts(spec, operands))

@@ -1,0 +1,51 @@
+"""Tables on the device: the order in which terms are read, where lanes are interleaved or terms are shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic.shuffled import Shuffled
+from gemmsim.lowering.orders import Order, Wrapped, lengths
+
+from ...device_tables import Table, Tables
+from ...permutation import permutation
+
+__all__ = ["term_order"]
+
+_Levels = Sequence[tuple[Order, int]]
+_tables = Tables(64)
+
+
+def _places(levels: _Levels, k: int, device: torch.device) -> Tensor:
+    """0 to k-1 in the order in which a run reads them: the lanes of every interleaved wrapper one after the other."""
+    if not k or all(order != Order.INTERLEAVED for order, _ in levels):
+        return torch.arange(k, dtype=torch.int32, device=device)
+    (order, n), inner = levels[0], levels[1:]
+    parts, first, lanes = [], 0, order == Order.INTERLEAVED
+    runs = lengths(order, n, k)
+    stride = sum(count for count, _ in runs) if lanes else 1
+    for count, size in runs:
+        step = 1 if lanes else size
+        starts = first + torch.arange(count, dtype=torch.int32, device=device)[:, None] * step
+        parts.append((starts + stride * _places(inner, size, device)).view(-1))
+        first += count * step
+    return torch.cat(parts)
+
+
+def _orders(levels: _Levels, shuffle: Shuffled | None, k: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Index along K of the term read at each place and, where it is not the place, the k its random bits belong to."""
+    places = _places(levels, k, device)
+    term = places if shuffle is None else permutation(shuffle.seed, k, device).int()[places.long()]
+    return (term, places) if any(order == Order.INTERLEAVED for order, _ in levels) else (term,)
+
+
+def term_order(wrappers: Sequence[Wrapped], shuffle: Shuffled | None, k: int, device: torch.device) -> Table | None:
+    """For K = ``k``, about to be read by a launch: index of the term at each position, and the k that its random bits
+    belong to where that is not the position; int32. None where terms are read as they are. Kept for later calls."""
+    if not any(w.order.permutes for w in wrappers):
+        return None
+    levels = tuple((w.order, w.n) for w in wrappers)
+    return _tables.get((levels, shuffle, k), device, lambda where: _orders(levels, shuffle, k, where))

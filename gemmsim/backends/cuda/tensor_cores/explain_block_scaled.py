@@ -1,0 +1,100 @@
+"""How products of operands in block formats run on a GPU, in words: which kernels, and what tensor cores do there.
+
+Nothing is run or compiled."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from gemmsim.arithmetic import GemmSpec, Hardware, SpecError
+from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.arithmetic.scaled import Scaled
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat
+
+from . import native_mma_block_scaled
+from .block_scaled_mma import route_of
+
+__all__ = ["block_core_words", "block_words"]
+
+#: Ops of Blackwell that take scales, and the architecture whose tables have them.
+_ARCH, _OPS = "blackwell", ("mxf4", "mxf4nvf4", "mxf8f6f4")
+#: What ``gemm_tensor_cores`` multiplies by, as ``route_of`` names it.
+_ROUTES = {
+    "WARP": "warps' instructions on values in bfloat16",
+    "WARP_GROUP": "wgmma on values in bfloat16",
+    "TENSOR_MEMORY": "the block-scaled instruction",
+}
+
+
+def block_words(spec: GemmSpec) -> str | None:
+    """What happens to codes and scales on a GPU, and what computes the product; ``None`` without block formats."""
+    blocks = _blocks(spec)
+    if not blocks:
+        tensors = [name for name, fmt in (("a", spec.a), ("b", spec.b)) if isinstance(fmt, TENSOR_FORMATS)]
+        how = "rounded in a pass beforehand (block_float); ordinary units multiply (gemm)"
+        return f"{' and '.join(tensors)} {how}" if tensors else None
+    if not takes_scales(spec.accumulator):
+        second = " * the tensor's scale" if any(fmt.tensor_scale for fmt in blocks.values()) else ""
+        return (
+            f"codes and scales of {' and '.join(blocks)} are decoded once (mx_cast) to element * scale{second}, in "
+            "float32, or float64 where that may not hold them; ordinary units multiply these values (gemm)"
+        )
+    how = f"ordinary units (gemm) read codes and scales of {' and '.join(blocks)} and decode them while they are loaded"
+    if isinstance(spec.accumulator, Hardware):
+        return f"{how}; they compute the model of the instruction, scales in each step as it has them"
+    second = "; the tensors' own scales multiply the last total" if any(x.tensor_scale for x in blocks.values()) else ""
+    return f"{how}; scales multiply the total of each group of {spec.group} terms{second}"
+
+
+def block_core_words(spec: GemmSpec) -> str | None:
+    """Why no tensor core of a Hopper computes ``spec``, and what a Blackwell's do; ``None`` without block formats.
+
+    Of a spec that names an instruction: what runs where it is not taken (``tensor_core_words`` says whether it is).
+    """
+    blocks = _blocks(spec)
+    if not blocks:
+        return None
+    if isinstance(spec.accumulator, Hardware):
+        return "Hopper has no block-scaled instruction: there, as on any GPU without this one, the model runs"
+    inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else None
+    if isinstance(inner, Hardware):
+        words = f"otherwise the model of {inner} runs"
+    else:
+        words = f"no, they add in an order and with cuts of their own, not as {spec.accumulator} does"
+    words += ", and Hopper has no block-scaled instruction"
+    named = _named(spec)
+    if named is not None:
+        words += f". Blackwell's is another spec, '{named.key}'"
+    other = _other_sums(spec)
+    return words if other is None else f"{words}. {other}"
+
+
+def _blocks(spec: GemmSpec) -> dict[str, BlockFormat]:
+    """Operands in block formats, by name."""
+    return {name: fmt for name, fmt in (("a", spec.a), ("b", spec.b)) if isinstance(fmt, BlockFormat)}
+
+
+@lru_cache(maxsize=1024)
+def _named(spec: GemmSpec) -> GemmSpec | None:
+    """The spec of Blackwell's own instruction on these operands, if a kernel issues one."""
+    if not isinstance(spec.a, BlockFormat) or not isinstance(spec.b, BlockFormat):
+        return None
+    for op in _OPS:
+        try:
+            accumulator = Hardware(_ARCH, op, str(spec.a.element), str(spec.b.element))
+            found = GemmSpec(spec.a, spec.b, accumulator=accumulator, out=spec.out)
+        except SpecError:  # an op that does not take these elements, or these scales
+            continue
+        if isinstance(native_mma_block_scaled.chain_of(found), native_mma_block_scaled.ScaledChain):
+            return found
+    return None
+
+
+def _other_sums(spec: GemmSpec) -> str | None:
+    """What ``gemm_tensor_cores`` does with these operands; ``None`` where it does not take them."""
+    a, b = spec.a, spec.b
+    if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat) or a.block_size % 16 or b.block_size % 16:
+        return None
+    packing = "lo_first" if a.element.bits == b.element.bits == 4 else "bytes"
+    hopper, blackwell = (_ROUTES[route_of(arch, a, b, packing, packing)] for arch in ("sm_90a", "sm_100a"))
+    return f"backends.cuda.gemm_tensor_cores gives their sums: Hopper's by {hopper}, Blackwell's by {blackwell}"

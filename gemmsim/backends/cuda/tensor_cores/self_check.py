@@ -1,0 +1,117 @@
+"""Whether a device's matrix instruction has the bits of its model: both run once, on operands hard on every rule.
+
+The verdict is one of this process, kept for a device and the machine code that ran. ``equal`` is what the comparison
+saw and no proof; docs/design/cuda.md says what the operands cover.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import CudaError
+from ..jit.cache import kernel_cache
+from ..jit.source import KernelSource
+
+__all__ = ["Problem", "Verdict", "known_verdict", "verdict_for", "verdicts"]
+
+_LOG = logging.getLogger("gemmsim.cuda")
+_verdicts: dict[tuple[int, KernelSource], Verdict] = {}
+_lock = threading.Lock()
+#: Pairs of factors that a report of a difference shows.
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One product by both ways. ``native``, ``model``: registers (M, N) in binary32. ``factors``: the two lines of
+    numbers of an output, for the report of a difference."""
+
+    native: Callable[[], Tensor]
+    model: Callable[[], Tensor]
+    factors: Callable[[int, int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether all bits agreed; in words how many there were, or the first that did not, or what failed.
+
+    ``digest``: of the machine code, hexadecimal; empty where there was none.
+    """
+
+    equal: bool
+    words: str
+    digest: str = ""
+
+
+def known_verdict(device: int, source: KernelSource) -> Verdict | None:
+    """The verdict if there is one already."""
+    return _verdicts.get((device, source))
+
+
+def verdicts() -> dict[tuple[int, str], Verdict]:
+    """All verdicts of this process, by device and name of the kernel."""
+    return {(device, source.name): found for (device, source), found in _verdicts.items()}
+
+
+def verdict_for(device: int, arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verdict:
+    """The verdict, made now if it is the first time. Waits for the device then.
+
+    A kernel that cannot be compiled, loaded or launched, or that fails while it runs, is not equal. Said once, in the
+    log ``gemmsim.cuda``: at level INFO where it is equal, WARNING where not.
+    """
+    found = _verdicts.get((device, source))
+    if found is not None:
+        return found
+    with _lock:
+        found = _verdicts.get((device, source))
+        if found is None:
+            found = _judge(arch, source, problems)
+            _verdicts[device, source] = found
+            level = logging.INFO if found.equal else logging.WARNING
+            _LOG.log(level, "%s on device %d (%s): %s", source, device, arch, found.words)
+    return found
+
+
+def _judge(arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verdict:
+    digest = ""
+    try:
+        digest = hashlib.sha256(kernel_cache().get(source, arch).cubin).hexdigest()[:16]
+        outputs = 0
+        for problem in problems:
+            native, model = problem.native(), problem.model()
+            different = native.view(torch.int32) != model.view(torch.int32)
+            if bool(different.any()):
+                return Verdict(False, _difference(problem, native, model, different), digest)
+            outputs += model.numel()
+    except CudaError as error:
+        return Verdict(False, f"not checked, the model is used: {_first_line(error)}", digest)
+    except RuntimeError as error:  # of torch, to which a fault of the instruction shows when its result is waited for
+        words = f"failed while it was checked, the model is used: {type(error).__name__}: {_first_line(error)}"
+        return Verdict(False, f"{words}; a GPU that this was a fault of runs nothing more in this process", digest)
+    return Verdict(True, f"the instruction's bits are those of its model in all {outputs} outputs of the check", digest)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or ["no reason given"])[0]
+
+
+def _difference(problem: Problem, native: Tensor, model: Tensor, different: Tensor) -> str:
+    """The first output that differs, its factors, and what each way made of them."""
+    row, col = (int(i) for i in different.nonzero()[0])
+    a, b = (x.cpu().double() for x in problem.factors(row, col))
+    used = [i for i in range(a.numel()) if float(a[i]) != 0 or float(b[i]) != 0]
+    shown = ", ".join(f"{i}: {float(a[i]).hex()} * {float(b[i]).hex()}" for i in used[:_SHOWN])
+    more = "" if len(used) <= _SHOWN else f" and {len(used) - _SHOWN} more"
+    got, want = (float(x[row, col]) for x in (native, model))
+    count = f"{int(different.sum())} of {different.numel()} outputs over K = {a.numel()}"
+    return (
+        f"the instruction differs from its model, which is used instead: in {count}; the first, of {shown}{more}, "
+        f"is {got.hex()} and not {want.hex()}"
+    )

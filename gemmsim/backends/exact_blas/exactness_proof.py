@@ -1,0 +1,152 @@
+"""The carrier-exact predicate: when an ordinary GEMM in float32 or float64 provably gives a spec's own bits.
+
+All sums of products, over any subset of the terms, are multiples of ``2**l`` of magnitude at most ``total``. If
+``total <= 2**(l + p)`` for a carrier of p bits whose range holds them, then every partial sum in every order is a
+number of the carrier: no addition of an ordinary GEMM rounds, fused or not, however it blocks K. What it returns is
+the exact sum S. The same argument, with the format of a register in place of the carrier, shows that no step of an
+accumulator rounds; its result is then S too, whatever its order and rounding mode, because a number that a format
+holds is rounded to itself, with any random bits.
+
+Zeros: registers start from +0, and a sum of exactly zero is -0 only if both addends are. So the result of an
+accumulator without rounding is never -0, and a zero S is given the sign plus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gemmsim.arithmetic import Accumulator, Exact, GemmSpec, Sequential
+from gemmsim.arithmetic.chunked import Chunked, Promote
+from gemmsim.arithmetic.compensated import Compensated
+from gemmsim.arithmetic.exact_sum import Binned
+from gemmsim.arithmetic.integer import Fixed, Integer
+from gemmsim.arithmetic.interleaved import Interleaved
+from gemmsim.arithmetic.pairwise import Pairwise
+from gemmsim.arithmetic.shuffled import Shuffled
+from gemmsim.arithmetic.splitk import SplitK
+from gemmsim.formats import FP32, FP64, Cast, FixedFormat, FloatFormat
+from gemmsim.lowering.refusal import Refusal
+
+from .operand_bounds import Facts
+
+__all__ = ["Proof", "exact", "holds", "parts"]
+
+_ORDERS = (Chunked, Promote, Interleaved, Pairwise, Shuffled, SplitK)
+_REGISTERS = (Sequential, Compensated, Binned, Fixed, Integer, Exact)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That the exact sum S in ``carrier``, "float32" or "float64", rounded by ``final`` (None: not), is the result."""
+
+    carrier: str
+    final: Cast | None
+    lsb: int
+    units: int
+
+    def __str__(self) -> str:
+        bound = self.units.bit_length() + self.lsb
+        then = "no step rounds" if self.final is None else f"then one rounding to {self.final}"
+        return f"every partial sum is a multiple of 2^{self.lsb} below 2^{bound}; {then}"
+
+
+def exact(spec: GemmSpec, facts: Facts) -> Proof | Refusal:
+    """The proof that a native GEMM of operands with these ``facts`` gives the bits of ``spec``, or why there is none.
+
+    float32 is the carrier where it suffices. NaN and infinite operands are covered for ``exact(...)`` alone, whose
+    rule for them is that of IEEE 754 sums; any other accumulator needs ``facts.finite``. The sign of a zero result is
+    plus, which the caller sees to. ``spec.out`` is the caller's business as well.
+    """
+    carrier = _carrier(facts)
+    if isinstance(carrier, Refusal):
+        return carrier
+    accumulator = spec.accumulator
+    refusal = _refuses_rounding(spec, facts)
+    if refusal is None:
+        return Proof(carrier, None, facts.lsb, facts.units)
+    if isinstance(accumulator, Exact) and not accumulator.out.is_stochastic:
+        return Proof(carrier, accumulator.out, facts.lsb, facts.units)
+    return refusal
+
+
+def _carrier(facts: Facts) -> str | Refusal:
+    lowest = min(facts.lsb, facts.lsb_a, facts.lsb_b)
+    most = max(facts.units, facts.units_a, facts.units_b)
+    for name, fmt in (("float32", FP32), ("float64", FP64)):
+        # Normal numbers alone: a processor may be set to flush the others. A bound that float64 sums gave is exact
+        # below 2**53 units, not at that.
+        if most < 1 << 53 and most <= 1 << fmt.p and lowest >= fmt.emin and _largest(facts) <= fmt.max_fraction:
+            return name
+    if most < 1 << 53:
+        return Refusal(f"numbers of {most.bit_length()} bits above 2^{lowest} leave the normal range of float64")
+    return Refusal(f"sums may have {most.bit_length()} bits, float64 holds 53")
+
+
+def _largest(facts: Facts) -> Fraction:
+    lsb = min(facts.lsb_a, facts.lsb_b, facts.lsb)
+    parts = ((facts.units_a, facts.lsb_a), (facts.units_b, facts.lsb_b), (facts.units, facts.lsb))
+    return max(units << (low - lsb) for units, low in parts) * Fraction(2) ** lsb
+
+
+def _refuses_rounding(spec: GemmSpec, facts: Facts) -> Refusal | None:
+    """What might round sums with these facts in the accumulator, or ``None`` if no step does."""
+    if not facts.finite:
+        return Refusal("operands may be NaN or infinite")
+    if spec.arithmetic == "fp32":
+        operands = max(facts.units_a, facts.units_b) <= 1 << 24 and min(facts.lsb_a, facts.lsb_b) >= FP32.emin
+        if not (operands and holds(Cast(FP32), facts)):
+            return Refusal('arithmetic="fp32" may round a sum to binary32')
+    for part in parts(spec.accumulator):
+        refusal = _refuses_part(part, facts)
+        if refusal is not None:
+            return refusal
+    for cast in spec.accumulator.casts():
+        unbounded = isinstance(cast.format, FixedFormat) and not cast.format.clamp
+        if not unbounded and not holds(cast, facts):
+            return Refusal(f"{cast} may round a sum")
+    return None
+
+
+def parts(accumulator: Accumulator) -> list[Accumulator]:
+    """``accumulator`` and what is inside it, from the outside in."""
+    found = [accumulator]
+    while isinstance(found[-1], _ORDERS):
+        found.append(found[-1].inner)
+    return found
+
+
+def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
+    """What this part, its casts aside, may do to a sum, or ``None``."""
+    if isinstance(part, _ORDERS):
+        return None
+    if not isinstance(part, _REGISTERS):
+        return Refusal(f"no proof is known for {part}")
+    if isinstance(part, Sequential) and part.init != "zero":
+        return Refusal(f"init={part.init!r}: the facts say nothing of C")
+    if isinstance(part, Integer):
+        if facts.lsb_a < 0 or facts.lsb_b < 0:
+            return Refusal(f"{part} takes integers alone")
+        if part.shift:
+            return Refusal(f"{part} cuts products")
+    if isinstance(part, Fixed) and -part.frac > facts.lsb:
+        return Refusal(f"{part} may round a product")
+    if isinstance(part, (Integer, Fixed)) and not holds(part.add_cast, facts):
+        return Refusal(f"{part} may overflow")
+    return None
+
+
+def holds(cast: Cast, facts: Facts) -> bool:
+    """Whether ``cast`` leaves every multiple of ``2**facts.lsb`` up to ``facts.total`` in magnitude as it is."""
+    fmt = cast.format
+    if not fmt.has_zero or facts.units == 0:
+        return fmt.has_zero
+    if fmt.quantum_exponent > facts.lsb or facts.total > fmt.max_fraction:
+        return False
+    if not facts.nonnegative and -facts.total < fmt.min_fraction:
+        return False
+    if isinstance(fmt, FixedFormat):
+        return True
+    if not isinstance(fmt, FloatFormat):
+        return False  # not all multiples of its quantum, up to any size, are values of it
+    return (fmt.subnormals or facts.lsb >= fmt.emin) and facts.units <= 1 << fmt.p

@@ -1,0 +1,226 @@
+"""Running carrier-exact products: which products to try, on which facts, and the product itself."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import Binned, Exact, GemmSpec, Hardware, Palette
+from gemmsim.formats import Cast, FloatFormat, Format
+from gemmsim.lowering.abi_constants import Site, holds
+from gemmsim.lowering.refusal import Refusal
+
+from ..convert import FORMATS, cast_into, cast_operand
+from ..dtypes import DTYPES
+from ..product import Ran
+from .exactness_proof import Proof, exact, parts
+from .operand_bounds import facts_of_data, facts_of_formats, hopeless
+
+__all__ = ["gemm", "is_candidate", "proof_for"]
+
+#: Multiply-adds from which a native product beats the kernels that run one operation at a time (0.1 GMAC/s on a
+#: processor that does 25 in float64), and those with random bits (3 GMAC/s); below it the calls around it cost more.
+_SCALAR_WORK: Final = 1 << 15
+_STOCHASTIC_WORK: Final = 1 << 24
+#: Rows of a and columns of b at which a glance is enough to give most proofs up.
+_SAMPLE_ROWS: Final = 16
+#: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
+_REUSE: Final = 8
+
+#: Rows for each thread, and elements of a and of the result, from which a product of some rows is as fast as one of
+#: all.
+_ROWS_AT_LEAST: Final = 64
+_TOGETHER: Final = 1 << 18
+
+#: What instructions multiply.
+_NARROW: Final = (torch.bfloat16, torch.float16)
+
+_TOO_SMALL: Final = Refusal("it is too small to gain from a library's product")
+_UNBOUNDED: Final = Refusal("an operand's format has no bounds, or float64 does not hold it")
+_NOT_FINITE: Final = Refusal("an operand holds NaN or infinities, or float64 does not sum its magnitudes")
+_TOO_WIDE: Final = Refusal("the first elements' products need more bits than a register of the spec holds")
+_EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narrower ones")
+
+
+@lru_cache(maxsize=4096)
+def is_candidate(spec: GemmSpec) -> bool:
+    """Whether it may pay to look for a proof: the kernels for ``spec`` are slow, and there is a predicate for it."""
+    accumulator = spec.accumulator
+    if any(isinstance(part, (Hardware, Palette)) for part in parts(accumulator)):
+        return False
+    return accumulator.is_stochastic or isinstance(parts(accumulator)[-1], (Exact, Binned))
+
+
+def _refuses_size(spec: GemmSpec, a: Tensor, out: Tensor) -> Refusal | None:
+    """Why a native product would not be faster, a pass over the operands included, or ``None``."""
+    work = out.numel() * a.shape[-1]
+    least = _SCALAR_WORK if not spec.accumulator.is_stochastic else _STOCHASTIC_WORK
+    m, n = out.shape[-2:]
+    if work >= least and m * n >= _REUSE * (m + n):
+        return None
+    return _TOO_SMALL
+
+
+def _format(x: Tensor, cast: Cast | None) -> Format:
+    return FORMATS[x.dtype] if cast is None else cast.format
+
+
+def _refuses_sample(a: Tensor, b: Tensor, spec: GemmSpec) -> Refusal | None:
+    """Why some rows and columns, cast as the product casts them, already have no proof, or ``None``.
+
+    Facts of a part bound less than those of the whole: what they refuse, the whole would be refused. Casts with random
+    bits draw others for a part; that only changes the guess.
+    """
+    if spec.cast_a is None and spec.cast_b is None and hopeless(a, b, _bits(spec)):
+        return _TOO_WIDE
+    first = (0,) * (a.dim() - 2)
+    left = cast_operand(a[first][:_SAMPLE_ROWS], spec.cast_a, torch.float64, 0, Site.OPERAND_A)
+    right = cast_operand(b[first][:, :_SAMPLE_ROWS], spec.cast_b, torch.float64, 0, Site.OPERAND_B)
+    if hopeless(left, right, _bits(spec)):
+        return _TOO_WIDE
+    found = _proof_of_data(left, right, spec)
+    return found if isinstance(found, Refusal) else None
+
+
+def _proof_of_data(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
+    """The proof that these operands, cast already and in float64, give."""
+    facts = facts_of_data(a, b)
+    return _NOT_FINITE if facts is None else exact(spec, facts)
+
+
+def _bits(spec: GemmSpec) -> int:
+    """Bits of the narrowest register a sum goes through."""
+    if isinstance(spec.accumulator, Exact):
+        return 53
+    formats = [cast.format for cast in spec.accumulator.casts()]
+    return min([fmt.p for fmt in formats if isinstance(fmt, FloatFormat)], default=53)
+
+
+def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
+    """The proof that formats and K alone give for this product, on any device, or why not; nothing is read."""
+    facts = facts_of_formats(a.shape[-1], _format(a, spec.cast_a), _format(b, spec.cast_b))
+    return _UNBOUNDED if facts is None else exact(spec, facts)
+
+
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None) -> Ran | Refusal:
+    """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return why not.
+
+    Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
+    been through already, where ``spec`` has none. Operands on the CPU are looked at where the formats prove
+    nothing; on other devices that would have to wait for them.
+    """
+    refusal = _refuses_size(spec, a, out)
+    if refusal is not None:
+        return refusal
+    proof = proof_for(a, b, spec if named is None else named)
+    on_cpu = _on_cpu(a)
+    if not on_cpu and isinstance(proof, Proof):
+        how = _by_instruction(a, b, spec, out, seed, named or spec, proof)
+        if isinstance(how, str):
+            return Ran("cuda", f"carrier-exact: {how}", (proof,))
+    if isinstance(proof, Refusal):
+        refusal = _refuses_sample(a, b, spec) if on_cpu else proof
+        if refusal is not None:
+            return refusal
+    carrier = torch.float64
+    if isinstance(proof, Proof) and proof.carrier == "float32" and _float32_is_exact(a.device.type):
+        carrier = torch.float32
+    if not _gemm_is_exact(a.device.type):
+        return _EMULATED
+    right = cast_operand(b, spec.cast_b, carrier, seed, Site.OPERAND_B)
+    if on_cpu and isinstance(proof, Proof) and (rows := _rows_together(a, spec, out)):
+        _by_rows(a, right, proof, spec, out, seed, rows)
+    else:
+        left = cast_operand(a, spec.cast_a, carrier, seed, Site.OPERAND_A)
+        if isinstance(proof, Refusal):
+            proof = _proof_of_data(left, right, spec)
+        if isinstance(proof, Refusal):
+            return proof
+        _finish(torch.matmul(left, right), proof, spec, out, seed)
+    how = f"torch.matmul in {str(carrier).removeprefix('torch.')}"
+    return Ran("blas" if on_cpu else "cublas", f"carrier-exact: {how}", (proof,))
+
+
+def _rows_together(a: Tensor, spec: GemmSpec, out: Tensor) -> int:
+    """How many rows of ``a`` at a time go through the same memory, 0 if all do: memory of every call's own is fresh
+    from the system each time, which took a fifth of a product of 512 x 512 matrices."""
+    if a.dim() != 2 or out.dim() != 2 or (spec.cast_a is not None and spec.cast_a.is_stochastic):
+        return 0
+    rows = max(_ROWS_AT_LEAST * torch.get_num_threads(), _TOGETHER // (a.shape[1] + out.shape[1]))
+    return rows if rows < a.shape[0] else 0
+
+
+def _by_rows(a: Tensor, right: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int, rows: int) -> None:
+    """``_finish`` of the product, ``rows`` rows at a time."""
+    some = torch.empty(rows, a.shape[1], dtype=right.dtype)
+    total = torch.empty(rows, out.shape[1], dtype=right.dtype)
+    for first in range(0, a.shape[0], rows):
+        part = a[first : first + rows]
+        left, product = some[: part.shape[0]], total[: part.shape[0]]
+        cast_into(part, spec.cast_a, left, seed, Site.OPERAND_A)
+        torch.matmul(left, right, out=product)
+        _finish(product, proof, spec, out[first : first + rows], seed, first * out.shape[1])
+
+
+def _on_cpu(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def _by_instruction(
+    a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, proof: Proof
+) -> str | Refusal:
+    """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran, or why it
+    was not taken."""
+    formats = _format(a, named.cast_a), _format(b, named.cast_b)
+    facts = facts_of_formats(a.shape[-1], *formats)
+    dtype = next((dtype for dtype in _NARROW if all(holds(DTYPES[dtype], fmt) for fmt in formats)), None)
+    if facts is None:
+        return _UNBOUNDED
+    if dtype is None:
+        return Refusal(f"no instruction reads {formats[0]} and {formats[1]} in one dtype of 16 bits")
+    from gemmsim.backends import cuda
+
+    total = torch.empty(out.shape, dtype=torch.float32, device=out.device)
+    left, right = (
+        cast_operand(a, spec.cast_a, dtype, seed, Site.OPERAND_A),
+        cast_operand(b, spec.cast_b, dtype, seed, Site.OPERAND_B),
+    )
+    how = cuda.exact_sums(left, right, total, facts.units, (facts.lsb_a, facts.lsb_b))
+    if isinstance(how, str):
+        _finish(total, proof, spec, out, seed)
+    return how
+
+
+def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int, start: int = 0) -> None:
+    """The rounding that is left, the output cast, the output dtype; the sign of zero. Random bits are those of elements
+    ``start`` and on.
+
+    NaN, possible before a rounding only, becomes the one NaN of results in it.
+    """
+    total += 0.0  # -0 becomes +0
+    if proof.final is not None and spec.out is not None:
+        wide = total.to(torch.float64)
+        cast_into(wide, proof.final, wide, seed, Site.OUTPUT)
+        total = wide
+    last = spec.out if proof.final is None or spec.out is not None else proof.final
+    cast_into(total, last, out, seed, Site.OUTPUT, start)
+
+
+def _float32_is_exact(device: str) -> bool:
+    """Whether PyTorch's float32 products are products of float32 numbers: flags and variables allow narrower ones."""
+    if device == "cuda":
+        asked = torch.backends.cuda.matmul.fp32_precision
+        narrow = os.environ.get("NVIDIA_TF32_OVERRIDE") == "1" or "CUBLAS_EMULATE_SINGLE_PRECISION" in os.environ
+    else:
+        asked = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+        narrow = any(name in os.environ for name in ("DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE"))
+    return asked in ("none", "ieee") and not narrow
+
+
+def _gemm_is_exact(device: str) -> bool:
+    """Whether PyTorch's float64 products are that: cuBLAS may be told to compose them of narrower ones."""
+    return device == "cpu" or "CUBLAS_EMULATE_DOUBLE_PRECISION" not in os.environ

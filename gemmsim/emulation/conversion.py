@@ -1,0 +1,297 @@
+"""Models that carry their arithmetic with them: the context of ``emulate``, opened by the model itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import local
+from typing import Any
+from weakref import finalize
+
+import torch
+from torch import Tensor, nn
+
+from gemmsim._keywords import takes_spec
+from gemmsim.nn.instance_class import Made, blank, derived
+from gemmsim.ops.errors import message
+from gemmsim.ops.lazy_dynamo import assume_constant_result
+
+from . import deferred_contexts
+from .atomic_files import write_whole
+from .context import seed_of
+from .mode import Emulation
+from .module_paths import unwrapped
+from .rules import Config, ConfigError, ConfigLike
+from .steps import Steps, Taken, checked, steps_of
+
+__all__ = ["Arithmetic", "arithmetic_of", "convert", "from_pretrained", "load", "save", "undo"]
+
+#: Name of the file beside a model's weights.
+FILE = "gemmsim.json"
+_VERSION = 1
+
+
+class Arithmetic:
+    """What a converted model computes with: shared by all its modules.
+
+    ``config`` and ``seed``: as ``emulate`` takes them. ``step``: the number of the next step, which can be set.
+    """
+
+    def __init__(self, model: nn.Module, text: str, seed: int, steps: Steps) -> None:
+        self.model, self.text, self.seed, self.steps = model, text, seed, steps
+        self._here = _Here()
+        steps.lasts = True
+        self._watch()
+
+    def _watch(self) -> None:
+        """Checkpoints of a model that draws random bits take its counter along, as long as the model is converted."""
+        self._close: Callable[[], Any] | None = None
+        if self.config.draws:
+            deferred_contexts.OWNERS.add(self)
+            deferred_contexts.opened()
+            self._close = finalize(self, deferred_contexts.closed)
+
+    def release(self) -> None:
+        """No model computes with this any longer."""
+        if self._close is not None:
+            deferred_contexts.OWNERS.discard(self)
+            self._close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "seed": self.seed, "step": self.step, "config": self.config}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        text = state["config"].text
+        Arithmetic.__init__(self, state["model"], text, state["seed"], steps_of(text, state["seed"], state["step"]))
+
+    @property
+    def step(self) -> int:
+        """Number of the next step: the calls of the model, in all threads, that came before."""
+        return self.steps.number + 1
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.steps.number = checked("step", step) - 1
+
+    @property
+    def config(self) -> Config:
+        """The rules."""
+        return Config.of(self.text)
+
+    def open(self) -> Emulation:
+        """A context in which one of the model's modules is called."""
+        mode = Emulation(self.text, self.seed, self.model, self, self.steps)
+        if mode.places is not None and mode.draws:
+            if torch.compiler.is_compiling():
+                _note_compiled()
+            else:
+                here = self._here
+                mode.places.taken, mode.places.repeats = here.taken, here.repeats
+                mode.places.steps = self.steps if here.steps is None else here.steps
+        return mode
+
+    def close(self, mode: Emulation) -> None:
+        """The end of that call: the next one in this thread takes the steps after it."""
+        if mode.draws and mode.places is not None and not torch.compiler.is_compiling():
+            self._here.taken = mode.places.taken
+
+    def mark(self) -> tuple[Taken, Tensor]:
+        """Which step this thread took last, and which one all took."""
+        return self._here.taken, self.steps.counter
+
+    def advance(self) -> None:
+        """Takes a step in this thread, which calls that repeat from a mark before it take as well."""
+        self._here.taken.next = Taken(self.steps.next())
+        self._here.taken = self._here.taken.next
+
+    @contextmanager
+    def repeating(self, mark: tuple[Taken, Tensor]) -> Iterator[None]:
+        """Inside, calls in this thread take the steps again that came after the mark."""
+        here, last = self._here, self.steps.counter
+        before = here.taken, here.repeats, here.steps
+        here.taken, here.repeats, here.steps = mark[0], True, Steps(mark[1])
+        if _COMPILED:  # compiled code reads the one count that there is
+            self.steps.counter = mark[1]
+        try:
+            yield
+        finally:
+            here.taken, here.repeats, here.steps = before
+            if _COMPILED:
+                self.steps.counter = last
+
+    def __repr__(self) -> str:
+        return f"Arithmetic(seed={self.seed})\n{self.config}"
+
+
+class _Here(local):
+    """The steps that one thread takes of a model's count."""
+
+    def __init__(self) -> None:
+        self.taken, self.repeats = Taken(), False
+        self.steps: Steps | None = None
+
+
+#: Not empty once compiled code has called a converted model that draws random bits.
+_COMPILED: list[bool] = []
+
+
+@assume_constant_result
+def _note_compiled() -> None:
+    _COMPILED[:] = [True]
+
+
+class _Converted(Made):
+    """Mixin of a converted module's class: a call from outside opens the context, one from inside is in it."""
+
+    _gemmsim: Arithmetic
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arithmetic = self.__dict__["_gemmsim"]
+        for mode in torch.overrides._get_current_function_mode_stack():
+            if isinstance(mode, Emulation) and mode.owner is arithmetic:
+                return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        mode = arithmetic.open()
+        with mode:
+            result = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        arithmetic.close(mode)
+        return result
+
+    @property
+    def __jit_ignored_attributes__(self) -> list[str]:
+        """What ``torch.jit.script`` and ``torch.jit.trace`` ask first.
+
+        Raises:
+            ConfigError: TorchScript would compute the products natively.
+        """
+        asked = f"torch.jit of a {type(self).__name__} that gemmsim.convert converted"
+        do = "Use torch.compile or torch.export, which keep emulated products, or gemmsim.emulation.undo(model) first."
+        raise ConfigError(message(asked, "models that are not converted", do))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced = super().__reduce_ex__(protocol)
+        if reduced[0] is not blank:
+            asked = f"pickling a converted {type(self).__name__}, which pickles in a way of its own"
+            raise ConfigError(message(asked, "modules that pickle as nn.Module does", "Call gemmsim.emulation.undo."))
+        return reduced
+
+
+def _class_of(base: type) -> Any:
+    """``base`` with a context around its calls, under the same name."""
+    return derived(base, _class_of, (_Converted, base), _gemmsim_base=base)
+
+
+@takes_spec("config")
+def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) -> nn.Module:
+    """``model`` itself, which from now on computes its products as ``spec`` says, whoever calls it.
+
+    What it computes is what ``emulate(spec, seed, root=model)`` around all its calls computes, bit for bit, random
+    bits too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, state keys and
+    the names of its classes stay as they are. Modules can be called one by one, and keep their paths. The model can be
+    copied, pickled, wrapped and compiled. Converting it again replaces its config.
+
+    Args:
+        model: any module.
+        spec, seed: as ``emulate`` takes them; paths are relative to ``model``. (``config``, the former keyword for
+            ``spec``, is deprecated.)
+        step: the number of the first call; the model counts its calls from there, in all threads together
+            (``gemmsim.emulation.arithmetic_of(model).step``).
+
+    Raises:
+        ConfigError, SpecError, FormatError: for a spec or rules that mean nothing or name modules that there are not.
+        SeedError: for a seed or a step that is none.
+
+    Example:
+        >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 600, 1, bias=False).requires_grad_(False)
+        >>> gs.convert(layer, "e4m3 : bf16").weight.fill_(1).sum()  # weights stay what they are
+        tensor(600.)
+        >>> layer(torch.ones(1, 600))
+        tensor([[256.]])
+    """
+    if not isinstance(model, nn.Module):
+        asked = f"convert: model={model!r} of type {type(model).__name__}"
+        raise ConfigError(message(asked, "a module", "Use gemmsim.emulate for functions."))
+    found, valid = Config.of(spec), seed_of("convert", seed)
+    _check_paths(model, found)
+    steps = steps_of(found.text, valid, checked("convert", step))
+    arithmetic = Arithmetic(model, found.text, valid, steps)
+    undo(model)
+    for module in model.modules():
+        if hasattr(type(module), "_gemmsim_base"):
+            continue  # a part that was converted by itself keeps its own arithmetic
+        module.__class__ = _class_of(type(module))
+        module.__dict__["_gemmsim"] = arithmetic
+    return model
+
+
+def undo(model: nn.Module) -> nn.Module:
+    """``model`` as it was before ``convert``; a model that was not converted as it is."""
+    mine = model.__dict__.get("_gemmsim")
+    for module in model.modules() if mine is not None else ():
+        base = getattr(type(module), "_gemmsim_base", None)
+        if base is not None and module.__dict__.get("_gemmsim") is mine:
+            module.__class__ = base
+            del module.__dict__["_gemmsim"]
+    if mine is not None and mine.model is model:
+        mine.release()
+    return model
+
+
+def arithmetic_of(model: nn.Module) -> Arithmetic | None:
+    """What a converted model computes with; None for others."""
+    found: Arithmetic | None = unwrapped(model).__dict__.get("_gemmsim")
+    return found
+
+
+def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
+    """The path of ``gemmsim.json`` in ``folder``, to which it writes the arithmetic of a converted model.
+
+    Raises:
+        ConfigError: for a model that is not converted.
+        FormatError: for quantisers that are functions, which no file can name.
+    """
+    arithmetic = arithmetic_of(model)
+    if arithmetic is None:
+        asked = f"save of a {type(model).__name__} that is not converted"
+        raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
+    data = {"version": _VERSION, "seed": arithmetic.seed, "step": arithmetic.step, **arithmetic.config.to_dict()}
+    path = Path(folder) / FILE
+    write_whole(path, json.dumps(data, indent=2) + "\n")
+    return path
+
+
+def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
+    """``model`` converted as ``gemmsim.json`` in ``folder`` says.
+
+    Raises:
+        ConfigError: for a folder without that file, a file that is none, or of a later version.
+    """
+    path = Path(folder) / FILE
+    try:
+        data = json.loads(path.read_text())
+        version = data.pop("version")
+        seed, step = data.pop("seed"), data.pop("step", 0)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        asked = f"load: {path}: {type(error).__name__}"
+        raise ConfigError(message(asked, "a file that gemmsim.emulation.save wrote", "Check the folder.")) from None
+    if version != _VERSION:
+        asked = f"load: {path} of version {version!r}"
+        raise ConfigError(message(asked, f"version {_VERSION}", "Take the version of gemmsim that wrote it."))
+    return convert(model, Config.from_dict(data), seed, step)
+
+
+def from_pretrained(kind: Any, folder: str | os.PathLike[str], **options: Any) -> nn.Module:
+    """``kind.from_pretrained(folder, **options)``, converted as ``gemmsim.json`` in that folder says.
+
+    Raises:
+        ConfigError: as ``load``.
+    """
+    model: nn.Module = kind.from_pretrained(folder, **options)
+    return load(model, folder)
+
+
+def _check_paths(model: nn.Module, config: Config) -> None:
+    if config.names_modules:
+        config.check([name for name, _ in unwrapped(model).named_modules()], type(model).__name__)

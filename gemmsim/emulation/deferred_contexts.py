@@ -1,0 +1,325 @@
+"""Code of the forward pass that runs later: recomputation in checkpoints, backward passes of others' functions.
+
+It belongs to the context in which its forward pass ran, wherever and in whichever thread it runs. A snapshot keeps what
+held there: the config, the place and the counters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from threading import local
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.ops.errors import message
+
+from . import dynamo_support
+from .dynamo_support import raised
+from .module_paths import Placed, Places, path_running
+from .overrides import replaced, torchscript
+from .overrides.replaced import Wanted
+from .rules import formats_at
+
+__all__ = [
+    "OWNERS",
+    "Snapshot",
+    "apply",
+    "carry",
+    "checkpoint_contexts",
+    "closed",
+    "current",
+    "is_engine",
+    "leaves_attention",
+    "opened",
+    "unseen_products",
+]
+
+#: Calls that run a backward pass: a mode is not in force while it handles one.
+_ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
+_CHECKPOINTS = ("torch.utils.checkpoint", "torch.distributed._composable.checkpoint_activation")
+#: Where functions are defined whose backward passes multiply as their forward passes did.
+_KNOWN = ("gemmsim.", "torch._functorch.")
+#: What a checkpoint runs, in PyTorch 2.15 and before; the latter is there as well, and calls the former.
+_GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
+
+_COMPILES = "setup_compilation_env"
+
+#: Arithmetics of converted models that draw random bits.
+OWNERS: WeakSet[Any] = WeakSet()
+
+
+class Snapshot(NamedTuple):
+    """What held at one moment: the emulation in force, if there was one, its places, the steps of converted models."""
+
+    mode: Any
+    places: Places | None
+    marks: tuple[tuple[Any, Any], ...]
+
+    @classmethod
+    def take(cls) -> Snapshot | None:
+        """Of this thread; None where nothing is emulated."""
+        mode = current()
+        marks = tuple((owner, owner.mark()) for owner in OWNERS) if OWNERS else ()
+        if mode is None:
+            return cls(None, None, marks) if marks else None
+        return cls(mode, None if mode.places is None else mode.places.copy(), marks)
+
+    @contextmanager
+    def restored(self, fresh: bool = False) -> Iterator[None]:
+        """The program under what held then; what holds now holds again afterwards. ``fresh``: for calls that are no
+        repetition, which take steps of their own."""
+        # Where a backward pass runs inside its context, that context counts no step for what runs again.
+        waiting = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, Placed)]
+        for mode in waiting:
+            mode.paused += 1
+        try:
+            with ExitStack() as stack:
+                for owner, mark in () if fresh else self.marks:
+                    stack.enter_context(owner.repeating(mark))
+                if self.mode is not None:
+                    stack.enter_context(self.mode.at(None if self.places is None else self.places.copy(fresh)))
+                yield
+        finally:
+            for mode in waiting:
+                mode.paused -= 1
+
+
+def current() -> Any:
+    """The emulation in force in this thread, None if there is none."""
+    found = None
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed) and not mode.gone:
+            found = mode
+    return found
+
+
+def is_engine(func: Any) -> bool:
+    """Whether ``func`` runs a backward pass."""
+    return func in _ENGINE
+
+
+def opened() -> None:
+    """A context opens: from the first one on, checkpoints and others' functions take snapshots."""
+    replaced.opened(_wanted)
+
+
+def closed() -> None:
+    """A context closes: after the last one PyTorch is as it was."""
+    replaced.closed()
+
+
+def _wanted() -> list[Wanted]:
+    """What is replaced while a context is open."""
+    return [
+        (torch.autograd.Function, "apply", _replace_apply),
+        (torch.nn.DataParallel, "parallel_apply", _replace_replicas),
+        *_replace_generators(),
+        *_replace_flex(),
+        *dynamo_support.wanted(),
+        *torchscript.wanted(current),
+    ]
+
+
+def checkpoint_contexts() -> tuple[Any, Any]:
+    """``context_fn`` of ``torch.utils.checkpoint.checkpoint``: recomputation in the context of the forward pass.
+
+    While a context of ``emulate`` is open checkpoints do so by themselves; this is for PyTorch versions in which the
+    private name that takes is missing, where a checkpoint's recomputation outside the context would be PyTorch's own.
+    """
+    taken = Snapshot.take()
+    return _nothing(), _nothing() if taken is None else taken.restored()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def carry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` that runs in the context of this moment, in whichever thread: new threads inherit none.
+
+    Its calls of models take steps of random bits like others of that config and seed.
+    """
+    taken = Snapshot.take()
+    return function if taken is None else _carried(function, taken, True)
+
+
+def _carried(function: Callable[..., Any], taken: Snapshot, fresh: bool) -> Callable[..., Any]:
+    def carried(*args: Any, **kwargs: Any) -> Any:
+        with taken.restored(fresh):
+            return function(*args, **kwargs)
+
+    return carried
+
+
+def _replace_replicas(original: Any) -> Any:
+    """``DataParallel`` whose threads run in the context, all of them in its next step."""
+
+    @wraps(original)
+    def parallel_apply(self: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
+        taken, mode = Snapshot.take(), current()
+        if taken is None:
+            return original(self, replicas, *args, **kwargs)
+        carried = [_carried(replica, taken, False) for replica in replicas]
+        if mode is not None and mode.places is not None:
+            mode.places.next_step()
+        modules = list(self.module.modules()) if OWNERS else []
+        for owner in OWNERS:
+            if any(module.__dict__.get("_gemmsim") is owner for module in modules):
+                owner.advance()
+        return original(self, carried, *args, **kwargs)
+
+    return parallel_apply
+
+
+def unseen_products(name: str, mode: Any) -> Exception:
+    """The error of a call under an emulation whose products nobody sees."""
+    path = path_running() if mode.places is None else mode.places.path
+    asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
+    allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
+    do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
+    return raised(UnsupportedSpec, message(asked, allowed, do), mode.text)
+
+
+def leaves_attention(mode: Any) -> bool:
+    """Whether attention's products are PyTorch's own where the program is."""
+    path = "" if mode.places is None else mode.places.path
+    return all(formats_at(mode.text, path, kind) is None for kind in ("sdpa.qk", "sdpa.pv"))
+
+
+def _replace_flex() -> list[Wanted]:
+    """``flex_attention`` outside compiled code, which compiles itself: refused before."""
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    return [(module, _COMPILES, _refuses)] if hasattr(module, _COMPILES) else []
+
+
+def _refuses(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        mode = current()
+        if mode is None or leaves_attention(mode):
+            return original(*args, **kwargs)
+        raise unseen_products("flex_attention", mode)
+
+    return refuse
+
+
+def _replace_generators() -> list[Wanted]:
+    """Non-reentrant checkpoints whose recomputation restores the context."""
+    found: list[Wanted] = []
+    for module in map(sys.modules.get, _CHECKPOINTS):
+        names = [name for name in _GENERATORS if hasattr(module, name)]
+        found += [(module, name, _with_snapshot) for name in names[:1]]
+    return found
+
+
+def _with_snapshot(original: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(original).parameters
+    named = parameters["context_fn"].kind is inspect.Parameter.KEYWORD_ONLY
+    at = len(parameters) if named else list(parameters).index("context_fn")
+
+    @wraps(original)
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        given = args[at] if len(args) > at else kwargs.get("context_fn", torch.utils.checkpoint.noop_context_fn)
+
+        def contexts() -> tuple[Any, Any]:
+            taken = Snapshot.take()
+            forward, recompute = given()
+            return forward, recompute if taken is None else _both(taken, recompute)
+
+        if len(args) > at:
+            return original(*args[:at], contexts, *args[at + 1 :], **kwargs)
+        return original(*args, **{**kwargs, "context_fn": contexts})
+
+    return generator
+
+
+@contextmanager
+def _both(taken: Snapshot, recompute: Any) -> Iterator[None]:
+    with taken.restored(), recompute:
+        yield
+
+
+class _Calls(local):
+    """Snapshots of the calls of ``Function.apply`` that run in this thread, innermost last."""
+
+    def __init__(self) -> None:
+        self.snapshots: list[Snapshot] = []
+
+
+_CALLS = _Calls()
+#: The class that stands for one of others' functions.
+_TIED: WeakKeyDictionary[type, type] = WeakKeyDictionary()
+
+
+def _replace_apply(original: Any) -> Any:
+    """``torch.autograd.Function.apply`` while a context is open: others' backward passes restore the context."""
+    theirs = getattr(original, "__func__", original)
+    # PyTorch 2.15 has a method of C++ here.
+    call = (lambda cls, *args: original.__get__(None, cls)(*args)) if theirs is original else theirs
+
+    @wraps(theirs)
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        # Those of compiled graphs hold no code of anybody's.
+        if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
+            return call(cls, *args, **kwargs)
+        taken = Snapshot.take()
+        if taken is None:
+            return call(cls, *args, **kwargs)
+        _CALLS.snapshots.append(taken)
+        try:
+            return call(_tied(cls), *args, **kwargs)
+        finally:
+            _CALLS.snapshots.pop()
+
+    return classmethod(apply)
+
+
+#: One that was never in place: all of them have the same code, which the compiler is told to leave alone.
+apply = _replace_apply(vars(torch.autograd.Function)["apply"]).__func__
+
+
+def _tied(function: Any) -> Any:
+    """``function`` with a backward pass in the context of its forward pass, under the same name."""
+    found = _TIED.get(function)
+    if found is None:
+        two_steps = function.setup_context is not torch.autograd.Function.setup_context
+        members: dict[str, Any] = {"_gemmsim_tied": True, "__module__": function.__module__}
+        first = "setup_context" if two_steps else "forward"
+        members[first] = staticmethod(_remembering(getattr(function, first)))
+        for name in ("backward", "vjp"):
+            if name in dir(function) and getattr(function, name) is not getattr(torch.autograd.Function, name, None):
+                members[name] = staticmethod(_restoring(getattr(function, name)))
+        found = _TIED[function] = type(function.__name__, (function,), members)
+    return found
+
+
+def _remembering(first: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(first)
+    def remember(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        ctx._gemmsim_snapshot = _CALLS.snapshots[-1]
+        return first(ctx, *args, **kwargs)
+
+    return remember
+
+
+def _restoring(backward: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(backward)
+    def restore(ctx: Any, *grads: Any) -> Any:
+        taken = getattr(ctx, "_gemmsim_snapshot", None)
+        if taken is None:
+            return backward(ctx, *grads)
+        with taken.restored():
+            return backward(ctx, *grads)
+
+    return restore

@@ -1,0 +1,286 @@
+"""Where a call happens: the path of the module that runs, the step, and how many such calls came before it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from threading import local
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule
+from torch.overrides import TorchFunctionMode
+
+from gemmsim.ops.fx import Whole
+
+from .dynamo_support import in_compiled_graph
+from .module_hooks import ModuleHooks
+from .steps import SPREAD, Steps, Taken
+
+__all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
+
+#: Modules around a model that its author did not write: they have no part in paths.
+_WRAPPERS = frozenset(
+    (
+        *("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"),
+        *("CheckpointWrapper", "Wrapper", "ModuleWrapper"),
+    )
+)
+
+#: Their names for it.
+_INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_export_root", "mod")
+
+
+def is_wrapper(module: nn.Module) -> bool:
+    """Whether ``module`` wraps another one, whose paths it leaves alone."""
+    kind = type(module)
+    return kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch.")
+
+
+def _is_graph(module: nn.Module) -> bool:
+    """Whether ``module`` is a part of code that a compiler made, whose names are nobody's."""
+    return isinstance(module, GraphModule) and not torch.compiler.is_compiling() and in_compiled_graph()
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(iter(module.parameters()), None) is not None
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside wrappers."""
+    while is_wrapper(module):
+        inside = [getattr(module, name, None) for name in _INSIDE]
+        found = next((inner for inner in inside if isinstance(inner, nn.Module)), None)
+        if found is None:
+            return module
+        module = found
+    return module
+
+
+def paths_of(root: nn.Module) -> dict[int, str]:
+    """Path of every module in ``root`` by identity, the names of wrappers left out; the first name of a shared one."""
+    found: dict[int, str] = {}
+
+    def walk(module: nn.Module, path: str) -> None:
+        if id(module) in found:
+            return
+        found[id(module)] = path
+        inner = unwrapped(module)
+        if inner is not module:
+            found[id(inner)] = path
+        for name, child in inner.named_children():
+            walk(child, f"{path}.{name}" if path else name)
+
+    walk(root, "")
+    return found
+
+
+#: What runs while a module is called: of PyTorch's, and of this package.
+_CALLS = (nn.Module._call_impl.__code__, Whole._call_impl.__code__)
+
+
+def path_running() -> str:
+    """Path of the module that is being called, read off the program's frames: for errors in contexts that keep no
+    places. "" outside modules, and in code that is traced."""
+    if torch.compiler.is_compiling():
+        return ""
+    running: list[nn.Module] = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in _CALLS:
+            running.append(frame.f_locals["self"])
+        frame = frame.f_back  # type: ignore[assignment]
+    return paths_of(running[-1]).get(id(running[0]), "") if running else ""
+
+
+class Places:
+    """Paths and counters of one context.
+
+    ``paths``: the names that the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
+    ``steps``: the count of steps, None where no random bits are drawn. ``counter``: the number of this step, in a
+    tensor, so that compiled code need not know it; None before the first. ``offset``: what it adds to seeds. ``taken``:
+    that step in a chain of steps, ``repeats``: whether these places follow a chain. ``calls``: how many calls of a kind
+    at a path there were in this step. ``check``: called with the class of an outermost module, its paths and, if there
+    was a model before it, that one's class.
+    """
+
+    def __init__(
+        self,
+        root: nn.Module | None = None,
+        check: Callable[[str, str, str], None] | None = None,
+        steps: Steps | None = None,
+    ) -> None:
+        self.paths: dict[int, str] = {} if root is None else paths_of(root)
+        self.first = "" if root is None else type(root).__name__
+        self.rooted = root is not None
+        self.stack: list[str] = []
+        self.steps = steps
+        self.counter: Tensor | None = None
+        self.offset: Tensor | None = None
+        self.taken, self.repeats = Taken(), False
+        self.calls: dict[str, int] = {}
+        self.check = check
+
+    def copy(self, fresh: bool = False) -> Places:
+        """These places now; names are shared. Its steps are those that these places take from now on, without being
+        counted again; ``fresh``: new ones of the same count."""
+        found = Places()
+        if self.steps is not None:
+            found.steps = self.steps if fresh else self.steps.copy()
+            found.taken, found.repeats = (Taken(), False) if fresh else (self.taken, True)
+        found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
+        found.counter, found.offset, found.check = self.counter, self.offset, self.check
+        found.first, found.rooted = self.first, self.rooted
+        return found
+
+    @property
+    def path(self) -> str:
+        """Path of the module that runs; "" outside modules."""
+        return self.stack[-1] if self.stack else ""
+
+    def enter(self, module: nn.Module) -> None:
+        """A module is about to run."""
+        if not self.stack:
+            self._outermost(module)
+        # Modules made or attached after the outermost call began belong to the one that calls them.
+        self.stack.append(self.paths.get(id(module), self.path))
+
+    def leave(self) -> None:
+        """A module has run, or raised."""
+        if self.stack:
+            self.stack.pop()
+
+    def _outermost(self, module: nn.Module) -> None:
+        """A call from outside: the next step, and names, if the module has none yet."""
+        if not self.rooted and id(module) not in self.paths:
+            more = paths_of(module)
+            if self.check is not None:
+                # Losses and the like, without parameters of their own, are no second model.
+                self.check(type(module).__name__, "\n".join(more.values()), self.first if _has_weights(module) else "")
+            if not self.paths:
+                self.first = type(module).__name__
+            self.paths = {**more, **self.paths}
+        self.next_step()
+
+    def next_step(self) -> None:
+        """The next step, or the present one again where somebody else counts and says so."""
+        if self.steps is None:
+            return
+        if self.counter is None or not self.steps.is_same():
+            self.calls = {}
+        self.counter = self.steps.next() if torch.compiler.is_compiling() else self._take()
+        self.offset = self.counter * SPREAD
+
+    def _take(self) -> Tensor:
+        """The number of the next step: for places that were copied, the one that was taken the first time."""
+        steps, taken = self.steps, self.taken.next
+        if taken is None:
+            taken = Taken(steps.next())  # type: ignore[union-attr]
+            if not self.repeats:
+                self.taken.next = taken
+        elif self.repeats:
+            steps.counter = taken.number  # type: ignore[union-attr]
+        self.taken = taken
+        number: Tensor = taken.number
+        return number
+
+    def begun(self) -> Tensor | None:
+        """What this step adds to seeds; outside modules a context's first product begins one."""
+        if self.counter is None:
+            self.next_step()
+        return self.offset
+
+    def count(self, name: str) -> int:
+        """How many calls of this name there were in this step, before this one."""
+        n = self.calls.get(name, 0)
+        self.calls[name] = n + 1
+        return n
+
+
+class Placed(TorchFunctionMode):
+    """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
+    belongs to another moment runs now, which has places of its own. ``gone``: left in another thread than entered.
+    ``steppers``: frames of the steps of optimizers that run in its context, innermost last; None in
+    compiled code."""
+
+    places: Places | None = None
+    paused: int = 0
+    gone: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steppers: list[FrameType | None] = []
+
+
+def before(module: nn.Module, args: Any) -> None:
+    """Hook: a module is about to run."""
+    if is_wrapper(module) or _is_graph(module):
+        return
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
+            mode.places.enter(module)
+
+
+def after(module: nn.Module, args: Any, result: Any) -> None:
+    """Hook: a module has run, or raised."""
+    if is_wrapper(module) or _is_graph(module):
+        return
+    for mode in torch.overrides._get_current_function_mode_stack():
+        if isinstance(mode, Placed) and mode.places is not None and not mode.paused:
+            mode.places.leave()
+
+
+_PLACES = ModuleHooks(-0x6E6D, before, after)
+
+
+def watch() -> None:
+    """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
+    _PLACES.put()
+
+
+def unwatch() -> None:
+    """One who asked does no longer."""
+    _PLACES.take()
+
+
+class _Waiting(local):
+    """Who waits for the first module that this thread calls."""
+
+    def __init__(self) -> None:
+        self.checks: list[Callable[[nn.Module], None]] = []
+
+
+_WAITING = _Waiting()
+
+
+def await_first(check: Callable[[nn.Module], None]) -> Callable[[], None]:
+    """Calls ``check`` with the first model that this thread calls, once; returns what ends the wait, called or not.
+
+    All that a context needs in which no place matters: later calls of modules find no hook. In compiled code, whose
+    trace a hook would be part of, nothing is called.
+    """
+    _FIRST.put()
+    _WAITING.checks.append(check)
+    return partial(_stop_waiting, _WAITING.checks, check)
+
+
+def _stop_waiting(checks: list[Callable[[nn.Module], None]], check: Callable[[nn.Module], None]) -> None:
+    if check in checks:
+        checks.remove(check)
+        _FIRST.take()
+
+
+def _first(module: nn.Module, args: Any) -> None:
+    """Hook: a module is about to run, the first one for those who wait."""
+    if torch.compiler.is_compiling() or _is_graph(module):
+        return
+    for check in list(_WAITING.checks):
+        _stop_waiting(_WAITING.checks, check)
+        check(unwrapped(module))
+
+
+#: Other ones than those of contexts that ask for places, which run for every call, and than an audit's.
+_FIRST = ModuleHooks(-0x6E6C, _first)

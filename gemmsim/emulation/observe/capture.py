@@ -1,0 +1,216 @@
+"""``capture``: operands of products, written to a file as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gemmsim.ops.errors import message
+
+from ..module_paths import paths_of
+from ..rules import ConfigError, matches
+from ..trial_runs import training_step
+from .recorder import Found, Recorder
+from .safetensors_writer import DTYPES, CaptureError, GrowingFile
+
+__all__ = ["capture"]
+
+_ROLES = ("fprop", "dgrad", "wgrad", "backward")
+
+
+class capture:
+    """Writes the operands of products, native and emulated, to a safetensors file: a context manager.
+
+        with gs.capture(model, "layers.*", max_rows=256, to="operands.safetensors"):
+            model(x).sum().backward()
+
+    Each product gives two tensors, as they are multiplied before any cast of a spec: ``PATH/OPERATOR/ROLE/N/a``
+    (..., M, K) and ``.../b`` (..., K, N), where PATH is the module's ("-" outside modules), OPERATOR "aten.mm",
+    "gemmsim.matmul", ..., ROLE "fprop", "dgrad" or "wgrad", and N counts such products. A convolution gives image and
+    filter (its weight's gradient image and gradient); products inside fused kernels, whose operands no operator takes,
+    are left out. Memory does not grow with the file. It appears under its name when the context ends; before that, and
+    if the context ends by an exception, it lies beside it as ``....part`` and can be read, too.
+
+    Args:
+        model: whose paths are meant; None: those of the outermost module called.
+        patterns: over paths of modules, as in ``Rule``; one or several, of which one must match.
+        kinds: over operators ("aten.mm", "*conv*", "gemmsim.*") and, of emulated products, kinds ("linear", "sdpa.*").
+        roles: "fprop", "dgrad", "wgrad", "backward"; one or several.
+        max_rows: of each matrix a at most so many rows, evenly spaced; None: all. Sums are never cut.
+        to: the file; what is there is replaced at the end.
+
+    Raises:
+        ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1.
+        CaptureError: in the context, if the file cannot be written; at its end, if no product matched, or none of those
+            that did could be written, which the error tells apart.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as one, gs.capture(to=one.name) as operands:
+        ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+        >>> operands.count  # a and b
+        2
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        patterns: str | Sequence[str] = "*",
+        *,
+        kinds: str | Sequence[str] = "*",
+        roles: str | Sequence[str] = _ROLES,
+        max_rows: int | None = None,
+        to: str | Path = "operands.safetensors",
+    ) -> None:
+        if model is not None and not isinstance(model, nn.Module):
+            asked = f"capture: {type(model).__name__} as the model"
+            raise ConfigError(message(asked, "a module, or None", "Write capture(model, patterns)."))
+        self.model = model
+        self.patterns, self.kinds, self.roles = _several(patterns), _several(kinds), _several(roles)
+        for pattern in (*self.patterns, *self.kinds):
+            matches(pattern, "")
+        if unknown := sorted(set(self.roles) - set(_ROLES)):
+            raise ConfigError(message(f"capture: roles {unknown}", ", ".join(_ROLES), "Name some of these."))
+        if max_rows is not None and (not isinstance(max_rows, int) or max_rows < 1):
+            raise ConfigError(
+                message(f"capture: max_rows={max_rows!r}", "None, or 1 and more", "Leave it out for all.")
+            )
+        self.max_rows, self.path = max_rows, Path(to)
+        self._open: list[_Writer] = []
+
+    def __enter__(self) -> GrowingFile:
+        """The file, whose ``count`` and ``size`` grow.
+
+        Raises:
+            CaptureError: if the file cannot be made.
+        """
+        writer = _Writer(self)
+        try:
+            writer.__enter__()
+        except BaseException:
+            writer.file.abandon()
+            raise
+        self._open.append(writer)
+        return writer.file
+
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        """The file is complete.
+
+        Raises:
+            CaptureError: if it cannot be written, or no product matched.
+        """
+        writer = self._open.pop()
+        writer.__exit__(kind, *error)
+        if kind is not None or not writer.file.count:
+            writer.file.abandon()
+        if kind is None and not writer.file.count:
+            writer.file.partial.unlink(missing_ok=True)
+            raise self._nothing(writer)
+        if kind is None:
+            writer.file.close()
+
+    def _nothing(self, writer: _Writer) -> CaptureError:
+        """Why the file is empty."""
+        if writer.inside:
+            asked = f"capture: {_first(writer.inside)}: inside one native operator, which hands no operands over"
+            do = (
+                "Open gemmsim.emulate around the model, which computes such a layer product by product, or take a "
+                "layer of gemmsim.nn (QLSTM, QGRU, QMultiheadAttention)."
+            )
+            return CaptureError(message(asked, "products that are operators of their own", do))
+        if writer.without_values:
+            names = _first(writer.without_values)
+            asked = f"capture: {names}: operands without values, or of a dtype that no file holds"
+            do = "Run the model on real tensors; gemmsim.audit lists products without values, too."
+            return CaptureError(message(asked, f"values of {', '.join(map(_short, DTYPES))}", do))
+        asked = f"capture: patterns {self.patterns}, kinds {self.kinds}, roles {self.roles} match nothing"
+        seen = _first(writer.seen) or "no product at all"
+        return CaptureError(message(asked, f"what was multiplied: {seen}", "Change patterns, kinds or roles."))
+
+    def run(self, *inputs: Any, **kwargs: Any) -> Path:
+        """Runs the model forward and backward from the sum of its outputs, as ``audit(model, ...)`` does; the file.
+
+        Raises:
+            ConfigError: without a model.
+            CaptureError: as in the context.
+        """
+        if self.model is None:
+            raise ConfigError(message("capture().run without a model", "capture(model).run(x)", "Give the model."))
+        with self:
+            training_step(self.model, inputs, kwargs)
+        return self.path
+
+
+class _Writer(Recorder):
+    """Hands operands over to the file.
+
+    ``seen``: what was multiplied. Of what was asked for, ``inside``: products inside one operator, which does not take
+    their operands; ``without_values``: those whose operands cannot be written.
+    """
+
+    def __init__(self, options: capture) -> None:
+        super().__init__()
+        self.options = options
+        if options.model is not None:
+            self.trail.places.paths.update(paths_of(options.model))
+        self.file = GrowingFile(options.path, {"made_by": "gemmsim.capture", "format": "1"})
+        self.counts: dict[str, int] = {}
+        self.seen: set[str] = set()
+        self.inside: set[str] = set()
+        self.without_values: set[str] = set()
+
+    def before(self, found: Found) -> None:
+        leaf, path = found.leaf, found.module or "-"
+        name = f"{path}/{found.op}/{found.role}"
+        self.seen.add(name)
+        if not self._wanted(found):
+            return
+        a, b = leaf.a, leaf.b
+        if a is None or b is None:
+            self.inside.add(name)
+            return
+        if not (_has_values(a) and _has_values(b)):
+            self.without_values.add(name)
+            return
+        n = self.counts.get(name, 0)
+        self.counts[name] = n + 1
+        self.file.add(f"{name}/{n}/a", self._rows(a) if "conv" not in found.op else a)
+        self.file.add(f"{name}/{n}/b", b)
+
+    def _wanted(self, found: Found) -> bool:
+        options, site = self.options, found.leaf.site
+        kinds = (found.op, "" if site is None else site.rpartition("|")[2])
+        return (
+            found.role in options.roles
+            and any(matches(pattern, found.module) for pattern in options.patterns)
+            and any(matches(pattern, kind) for pattern in options.kinds for kind in kinds)
+        )
+
+    def _rows(self, a: Tensor) -> Tensor:
+        """At most ``max_rows`` rows of each matrix, the first and the last among them."""
+        most, rows = self.options.max_rows, a.shape[-2]
+        if most is None or rows <= most:
+            return a
+        at = torch.linspace(0, rows - 1, most, dtype=torch.float64, device=a.device).round().long()
+        return a.index_select(-2, at)
+
+
+def _has_values(t: Tensor) -> bool:
+    return t.dtype in DTYPES and not t.is_meta and type(t).__name__ != "FakeTensor"
+
+
+def _first(names: set[str]) -> str:
+    """The first of the names, in order."""
+    return ", ".join(sorted(names)[:12])
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _several(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)

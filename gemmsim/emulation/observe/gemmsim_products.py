@@ -1,0 +1,85 @@
+"""The products of this package's own operators: shapes and specs are read from their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+from typing import Any
+
+from gemmsim.mx import matmul_operator  # noqa: F401  # registers the operator
+from gemmsim.ops.conv import operators as conv_operators  # noqa: F401
+from gemmsim.ops.conv.arguments import Geometry
+from gemmsim.ops.conv.overlap import contributing
+from gemmsim.ops.product import operators  # noqa: F401
+from gemmsim.ops.seeds import Stream
+
+from .aten_products import Leaf, Shape, batch_of, reads
+
+__all__ = ["ROLES"]
+
+#: Role of a stream; of products that say nothing None.
+ROLES = {int(Stream.DGRAD): "dgrad", int(Stream.WGRAD): "wgrad"}
+
+
+@reads("matmul", "matmul_with_operands", namespace="gemmsim")
+def _matmul(at: Mapping[str, Any]) -> list[Leaf]:
+    if at["stream"] == int(Stream.ADDEND_GRAD):  # a sum of rows, written as a product by ones
+        return []
+    a, b = at["a"], at["b"]
+    shape = (batch_of(a, b), int(a.shape[-2]), int(a.shape[-1]), int(b.shape[-1]))
+    return [Leaf(shape, a, b, ROLES.get(at["stream"]), at["spec"], at["site"])]
+
+
+@reads("mx_mm", namespace="gemmsim")
+def _mx(at: Mapping[str, Any]) -> list[Leaf]:
+    a, b = at["a"], at["b"]
+    shape = (batch_of(a, b), int(a.shape[-2]), int(at["k"]), int(b.shape[-1]))
+    return [Leaf(shape, spec=at["spec"])]
+
+
+@reads("conv", "conv_with_operands", namespace="gemmsim")
+def _conv(at: Mapping[str, Any]) -> list[Leaf]:
+    x, weight, groups = at["x"], at["weight"], at["groups"]
+    taps, role = prod(weight.shape[2:]), ROLES.get(at["stream"])
+    if at["transposed"] and at["order"] == "zeros":
+        places = prod(at["output_size"])
+        shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
+    elif at["transposed"] and at["order"] == "taps":
+        channels, filters = weight.shape[0] // groups, weight.shape[1]
+        shapes = [(groups, x.shape[0] * n, channels * k, filters) for n, k in _contributing(at)]
+        return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"]) for shape in shapes]
+    elif at["transposed"]:
+        places = prod(x.shape[2:])
+        shape = (groups, x.shape[0] * places, weight.shape[0] // groups, weight.shape[1] * taps)
+    else:
+        places = prod(at["output_size"])
+        shape = (groups, x.shape[0] * places, weight.shape[1] * taps, weight.shape[0] // groups)
+    return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"])]
+
+
+def _contributing(at: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Places of a transposed convolution's result and how many kernel positions contribute to each, the most first."""
+    sizes, stride, padding, dilation = (tuple(at[key]) for key in ("output_size", "stride", "padding", "dilation"))
+    where = Geometry(sizes, stride, padding, dilation, at["groups"], True)
+    counts: dict[int, int] = {}
+    for remainders in product(*map(range, where.stride)):
+        taps = [contributing(where, axis, r, at["weight"].shape[axis + 2]) for axis, r in enumerate(remainders)]
+        places = prod(len(range(r, n, s)) for r, n, s in zip(remainders, where.output_size, where.stride, strict=True))
+        terms = prod(one.number for one in taps)
+        counts[terms] = counts.get(terms, 0) + places
+    return [(counts[terms], terms) for terms in sorted(counts, reverse=True) if counts[terms] and terms]
+
+
+@reads("conv_weight", namespace="gemmsim")
+def _conv_weight(at: Mapping[str, Any]) -> list[Leaf]:
+    """``small`` has one element for each window of ``large``."""
+    large, small, groups = at["large"], at["small"], at["groups"]
+    places = small.shape[0] * prod(small.shape[2:])
+    shape = (groups, large.shape[1] // groups * prod(at["kernel"]), places, small.shape[1] // groups)
+    return [Leaf(_plain(shape), large, small, ROLES.get(at["stream"]), at["spec"], at["site"])]
+
+
+def _plain(shape: tuple[Any, ...]) -> Shape:
+    g, m, k, n = (int(size) for size in shape)
+    return g, m, k, n

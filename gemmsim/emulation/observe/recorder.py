@@ -1,0 +1,279 @@
+"""The mode below autograd that sees every operator and tells observers of the products among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..dynamo_support import skip
+from ..gemm_roles import Roles, Trail
+from . import gemmsim_products  # noqa: F401  # they fill the table
+from .aten_products import Leaf, is_algebra, is_unknown, leaves
+from .hidden import hiding
+from .report import INTEGER, NATIVE
+
+__all__ = ["Found", "Recorder"]
+
+#: Namespaces of operators that are looked up in the table: what is not there multiplies nothing. The communication of
+#: processes and PyTorch's bookkeeping are among them.
+_KNOWN = frozenset(
+    ("aten", "prim", "prims", "gemmsim", "profiler", "c10d", "_c10d_functional", "c10d_functional", "_dtensor", "fsdp")
+)
+#: Tensors that their own mode handles, whose products are products like any others.
+_TRANSPARENT = ("FakeTensor", "FunctionalTensor", "Parameter", "Tensor", "Buffer")
+#: Fused kernels that call other operators inside: they run in the recorder's sight.
+_FUSED = tuple(
+    packet
+    for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+    if (packet := getattr(torch.ops.aten, name, None)) is not None
+)
+_KEY = torch._C.DispatchKey
+_LAZY = (_KEY.Conjugate, _KEY.Negative, _KEY.ZeroTensor)
+_COMPOSITE, _NESTED_COMPOSITE = _KEY.CompositeImplicitAutograd, _KEY.CompositeImplicitAutogradNestedTensor
+
+
+Caller = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
+
+def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+class Found(NamedTuple):
+    """A product that is about to be computed: its leaf, the operator's name, role, path and spec."""
+
+    leaf: Leaf
+    op: str
+    role: str
+    module: str
+    spec: str
+
+
+class Recorder(TorchDispatchMode):
+    """Sees the operators that run in this thread, and in the autograd engine on its behalf, while it is entered.
+
+    Subclasses say what happens: ``before`` a product is computed, ``after`` it, at linear ``algebra`` before that is
+    computed, and at ``opaque`` operators, of which nothing is known.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trail = Trail()
+        self.roles = Roles(self.trail)
+        #: Who calls the operators that nothing is to be said about, in place of the dispatcher.
+        self.call: Caller = _call
+        self._depth = 0
+        self._hiding = ExitStack()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code stays compiled; its operators are seen when they run."""
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
+        takes seconds, and makes each call slower. Below the compiler is told to leave the handler as it is."""
+        return False
+
+    def __enter__(self) -> Any:
+        """In force; again where it looks into an operator, which is part of the same context."""
+        if not self._depth:
+            self.trail.start()
+            self._hiding.enter_context(hiding())
+        self._depth += 1
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._depth -= 1
+        if not self._depth:
+            self._hiding.close()
+            self.trail.stop()
+
+    def before(self, found: Found) -> None:
+        """A product is about to be computed."""
+
+    def after(self, found: Found, result: Any) -> None:
+        """It has been; ``result``: its own among the operator's results."""
+
+    def algebra(self, found: Found) -> None:
+        """Linear algebra is about to be computed."""
+
+    def opaque(self, name: str) -> None:
+        """An operator that nobody can look into is about to run."""
+
+    def higher(self, name: str, is_seen: bool) -> None:
+        """A higher order operator is about to run; ``is_seen``: it is given functions, which are in plain sight."""
+
+    def assumed(self, what: str) -> None:
+        """Without values something had to be taken for granted."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and hasattr(args[0], "fake_device"):  # asked of a fake tensor, dozens of times a product
+            return args[0].fake_device
+        kwargs = {} if kwargs is None else kwargs
+        if not isinstance(func, torch._ops.OpOverload):
+            return self._higher_order(func, args, kwargs)
+        if types and not all(_is_transparent(kind) for kind in types):
+            return NotImplemented  # the subclass computes, with this mode in force
+        nested = _kernel_of_nested(func, args)
+        if nested is not None:
+            with self:
+                return func._op_dk(nested, *args, **kwargs)
+        found = leaves(func, args, kwargs)
+        if found is None:
+            return self._other(func, args, kwargs)
+        op, products = _name(func), []
+        for leaf in found:
+            role, path = self.roles.of(leaf)
+            products.append(Found(leaf, op, role, path, _spec(leaf, args)))
+            self.before(products[-1])
+        result = self.call(func, args, kwargs)
+        for product in products:
+            self.after(product, result[product.leaf.result] if isinstance(result, (tuple, list)) else result)
+        return result
+
+    def _other(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """An operator that is no leaf."""
+        kind = _KINDS.get(func) or _kind(func)
+        if kind == "plain":
+            return self.call(func, args, kwargs)
+        if kind == "transform":
+            with _lazy_views():
+                return self.call(func, args, kwargs)
+        if kind == "composite":
+            with self, _lazy_views():
+                if self.call is not _call:  # without values, PyTorch's decompositions in Python follow shapes
+                    return func.decompose(*args, **kwargs)
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        if kind == "fused":
+            with self:
+                return func._op_dk(_key(args), *args, **kwargs)
+        if kind == "opaque":
+            self.opaque(_name(func))
+            return func(*args, **kwargs)
+        operand = next((t for t in args if isinstance(t, Tensor)), None)
+        shape = () if operand is None else tuple(int(size) for size in operand.shape)
+        leaf = Leaf(shape, operand)  # type: ignore[arg-type]
+        role, path = self.roles.of(leaf)
+        self.algebra(Found(leaf, _name(func), role, path, NATIVE))
+        return func(*args, **kwargs)
+
+    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A higher order operator: the functions it is given are in plain view, and so is attention's Python body."""
+        self.higher(str(func), any(callable(value) and not isinstance(value, Tensor) for value in args))
+        body = getattr(func, "py_kernels", {}).get(_KEY.CompositeExplicitAutograd)
+        if body is not None and str(func).startswith("flex_attention"):
+            with self:
+                return body(*args, **kwargs)
+        return func(*map(self._seen, args), **{name: self._seen(value) for name, value in kwargs.items()})
+
+    def _seen(self, value: Any) -> Any:
+        """``value``, which runs in this mode's sight if it is a function."""
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self._seen, value)) if type(value) in (tuple, list) else value
+        if not callable(value) or isinstance(value, Tensor):
+            return value
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return run
+
+
+skip((Recorder.__torch_dispatch__,))
+
+_DEVICE = torch.ops.prim.device.default
+_NAMES: dict[Any, str] = {}
+
+
+def _name(func: Any) -> str:
+    """Name of an operator, without its overload."""
+    found = _NAMES.get(func)
+    if found is None:
+        found = _NAMES[func] = str(func._overloadpacket).removesuffix("_with_operands")
+    return found
+
+
+def _is_transparent(kind: type) -> bool:
+    if kind.__name__ in _TRANSPARENT:
+        return True
+    return kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
+
+
+#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "transform"
+#: (Fourier's: composite, but nothing in it multiplies matrices), "fused" (a kernel that calls others), "algebra",
+#: "opaque".
+_KINDS: dict[Any, str] = {}
+
+
+def _kind(func: Any) -> str:
+    if func.namespace not in _KNOWN or is_unknown(func):
+        found = "opaque"
+    elif func._overloadpacket in _FUSED:
+        found = "fused"
+    elif is_algebra(func):
+        found = "algebra"
+    elif func.name().startswith("aten::fft_"):
+        found = "transform"
+    elif func.namespace == "aten" and _is_composite(func.name()):
+        found = "composite"
+    else:
+        found = "plain"
+    _KINDS[func] = found
+    return found
+
+
+@contextmanager
+def _lazy_views() -> Iterator[None]:
+    """Inside, kernels get tensors that are conjugated or negated lazily resolved, as outside a handler: a composite
+    operator makes such tensors itself."""
+    was = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _LAZY]
+    for key in _LAZY:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        for key, excluded in zip(_LAZY, was, strict=True):
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, excluded)
+
+
+def _is_composite(name: str) -> bool:
+    """Whether an operator is written in terms of others, and no device has a kernel of its own for it."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(name, _COMPOSITE) and not any(has(name, key) for key in (_KEY.CPU, _KEY.CUDA))
+
+
+def _kernel_of_nested(func: Any, args: Any) -> Any:
+    """Key of the kernel for nested tensors in PyTorch's first layout, which have no sizes to ask for: it multiplies the
+    matrices inside in plain sight. None where there is none."""
+    for t in args:
+        if isinstance(t, Tensor) and t.is_nested and t.layout is torch.strided:
+            key = _KEY.NestedTensorCUDA if t.device.type == "cuda" else _KEY.NestedTensorCPU
+            has = torch._C._dispatch_has_kernel_for_dispatch_key
+            return next((k for k in (key, _NESTED_COMPOSITE) if has(func.name(), k)), None)
+    return None
+
+
+def _key(args: Any) -> Any:
+    device = next(t.device.type for t in args if isinstance(t, Tensor))
+    return _KEY.CUDA if device == "cuda" else _KEY.CPU
+
+
+def _spec(leaf: Leaf, args: Any) -> str:
+    """The spec that the operator names, or whose product it is otherwise."""
+    if leaf.spec != NATIVE:
+        return leaf.spec
+    operand = next((t for t in args if isinstance(t, Tensor)), None)
+    if operand is None or operand.is_floating_point() or operand.is_complex():
+        return NATIVE
+    return INTEGER

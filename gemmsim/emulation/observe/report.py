@@ -1,0 +1,209 @@
+"""What an audit saw: a record for each product, and the report that lists and sums them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gemmsim._html import html_table
+
+from ..atomic_files import write_whole
+
+__all__ = ["INTEGER", "NATIVE", "Record", "Report"]
+
+#: The spec of a product that is PyTorch's own, and of one of integers, which is exact wherever it is computed.
+NATIVE, INTEGER = "native", "integer"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One product, as it was computed.
+
+    ``op``: the operator ("aten.mm", "gemmsim.matmul"). ``shape``: (batch, M, K, N); of a convolution the batch are its
+    groups, M images times positions, K channels of a group times taps, N filters of a group; of a transposed one M
+    counts positions of its input, K is the channels of a group and N filters times taps (with another
+    ``transposed_sum`` than "col2im" as of others); of linear algebra the shape of its operand. ``dtype``: of the
+    result. ``module``: path from the outermost module called, "" outside any.
+    ``role``: "fprop", "dgrad" (gradient of the first operand), "wgrad" (of the second), or "backward" where PyTorch
+    does not tell these two apart: native products in compiled code and in the backward methods of others. ``spec``: of
+    an emulated product, "native" for PyTorch's own, "integer" for products of integers, which are exact.
+    ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None where nobody counted.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    module: str
+    role: str
+    spec: str
+    macs: int
+    nans: int | None = None
+    overflows: int | None = None
+    zeros: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary."""
+        found = {name: getattr(self, name) for name in ("op", "shape", "dtype", "module", "role", "spec", "macs")}
+        found["shape"], found["dtype"] = list(self.shape), str(self.dtype).removeprefix("torch.")
+        if self.nans is not None:
+            found.update(nans=self.nans, overflows=self.overflows, zeros=self.zeros)
+        return found
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Record:
+        """A record that ``to_dict`` wrote."""
+        return cls(**{**data, "shape": tuple(data["shape"]), "dtype": getattr(torch, data["dtype"])})
+
+
+@dataclass(repr=False)
+class Report:
+    """The products of a run in their order: iterate over it for ``Record``s; ``str`` is a table, in notebooks as HTML.
+
+    ``algebra``: linear algebra, whose libraries multiply inside; counted in no sum. ``opaque``: operators of other
+    packages and higher order operators, name -> number of calls: no audit sees what they compute. ``assumed``: what a
+    run without values took for granted, with the number of calls.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    algebra: list[Record] = field(default_factory=list)
+    opaque: dict[str, int] = field(default_factory=dict)
+    assumed: dict[str, int] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def native(self) -> list[Record]:
+        """Products that PyTorch computed itself."""
+        return [record for record in self.records if record.spec == NATIVE]
+
+    @property
+    def emulated(self) -> list[Record]:
+        """Products computed as a spec says."""
+        return [record for record in self.records if record.spec not in (NATIVE, INTEGER)]
+
+    @property
+    def total_macs(self) -> int:
+        """Multiply-adds of all products; PyTorch's FLOP counter counts two for each."""
+        return sum(record.macs for record in self.records)
+
+    @property
+    def emulated_share(self) -> float:
+        """Multiply-adds emulated, of those that are in sight and not integer products; of none 1.0, but 0.0 where there
+        were operators that no audit can look into."""
+        emulated, native = (sum(r.macs for r in records) for records in (self.emulated, self.native))
+        if not emulated + native:
+            return 0.0 if self.opaque and not self.records else 1.0
+        return emulated / (emulated + native)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionary; ``from_dict`` reads it back."""
+        return {
+            "total_macs": self.total_macs,
+            "emulated_share": self.emulated_share,
+            "records": [record.to_dict() for record in self.records],
+            "linear_algebra": [record.to_dict() for record in self.algebra],
+            "opaque": dict(self.opaque),
+            "assumed": dict(self.assumed),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Report:
+        """A report that ``to_dict`` wrote."""
+        records, algebra = ([Record.from_dict(one) for one in data[key]] for key in ("records", "linear_algebra"))
+        return cls(records, algebra, dict(data["opaque"]), dict(data.get("assumed", {})))
+
+    def to_json(self) -> str:
+        """``to_dict`` as text."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``to_json`` to a file, which is whole or not there; OSError where it cannot be written."""
+        write_whole(Path(path), self.to_json() + "\n")
+
+    def __repr__(self) -> str:
+        return f"<Report: {self._sums()}>"
+
+    def __str__(self) -> str:
+        return "\n".join([*_aligned(_table(self.records)), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        heads, *rows = _table(self.records) or [[""]]
+        return html_table(heads, rows, notes=self._notes(), right=max(len(heads) - _WORDS, 0))
+
+    def _sums(self) -> str:
+        emulated, native = len(self.emulated), len(self.native)
+        integers, share = len(self.records) - emulated - native, 100 * self.emulated_share
+        if not self.records:
+            return "no products"
+        if not self.total_macs:
+            n = len(self.records)
+            return (
+                f"{n} product{'s' * (n > 1)} without a multiply-add: a size is 0 ({emulated} emulated, {native} native)"
+            )
+        return (
+            f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
+            f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated"
+        )
+
+    def _notes(self) -> list[str]:
+        """What stands below the table."""
+        sums = self._sums()
+        lines = [f"{sums[0].upper()}{sums[1:]}."]
+        if self.algebra:
+            names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
+            lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")
+        if self.opaque:
+            lines.append(f"Not looked into: {_counted(self.opaque)}.")
+        if self.assumed:
+            lines.append(f"Assumed, for want of values: {_counted(self.assumed)}.")
+        return lines
+
+
+def _counted(calls: dict[str, int]) -> str:
+    return ", ".join(f"{name} x{n}" for name, n in calls.items())
+
+
+#: Columns of words in the table; those after them are of numbers.
+_WORDS = 6
+
+
+def _table(records: list[Record]) -> list[list[str]]:
+    """A row of heads, then equal products in one row; empty without products."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        key = (record.module, record.role, record.op, record.shape, record.spec, record.dtype)
+        groups.setdefault(key, []).append(record)
+    if not groups:
+        return []
+    counted = any(record.nans is not None for record in records)
+    heads = ["module", "role", "operator", "batch x M x K x N", "dtype", "spec", "calls", "MACs"]
+    rows = [heads + (["NaN", "overflow", "zero"] if counted else [])]
+    for (module, role, op, shape, spec, dtype), group in groups.items():
+        sizes = " x ".join(map(str, shape))
+        row = [module or "-", role, op, sizes, str(dtype).removeprefix("torch."), spec, str(len(group))]
+        row.append(f"{sum(record.macs for record in group):,}")
+        if counted:
+            row += [f"{sum(getattr(r, name) or 0 for r in group):,}" for name in ("nans", "overflows", "zeros")]
+        rows.append(row)
+    return rows
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """The rows as lines, in columns: words begin below each other, numbers end there."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if n < _WORDS else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

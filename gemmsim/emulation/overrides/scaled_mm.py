@@ -1,0 +1,153 @@
+"""Lowerings of products of scaled float8 operands, and of grouped products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.ops.errors import message
+
+from ..dynamo_support import is_recorded
+from ..fake_tensor_assumptions import assume
+from .matmul import FLOATS, nth, product
+from .table import Site, lowers, packets
+
+__all__: list[str] = []
+
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+#: PyTorch's numbers of the scalings that are factors of rows and columns: one for all, one for each row.
+_WHOLE, _ROWS = 0, 1
+
+
+@lowers(
+    "scaled_mm",
+    *(torch._scaled_mm, *packets("_scaled_mm", "default")),
+    names=("input|self", "mat2", "scale_a", "scale_b", "bias", "scale_result", "out_dtype", "use_fast_accum"),
+)
+def _scaled_mm(
+    at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
+    scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    """Operands exact in float32, their product, the factors, the bias, one rounding. The accumulator is the spec's."""
+    if not all(t.dim() == 2 and t.dtype in _FLOAT8 for t in (a, b)) or a.shape[1] != b.shape[0]:
+        return NotImplemented
+    if not _factors(scale_a, a.shape[0], 0) or not _factors(scale_b, b.shape[1], 1):
+        _refuse_blocks(scale_a, scale_b)
+        return NotImplemented
+    if (scale_a.numel() == 1) != (scale_b.numel() == 1) and min(a.shape[0], b.shape[1]) > 1:
+        return NotImplemented
+    return _finished(at, a, b, scale_a, scale_b, bias, scale_result, a.dtype if out_dtype is None else out_dtype)
+
+
+def _finished(
+    at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """``(a @ b * scale_b * scale_a + bias).to(dtype)``; results of eight bits times ``last`` before the cast."""
+    out = product(at, a.float(), b.float())
+    out = out * scale_b.reshape(-1) * scale_a.reshape(-1, 1)
+    if bias is not None:
+        out = out + bias.float()
+    if last is not None and dtype in _FLOAT8:
+        out = out * last
+    return out.to(dtype)
+
+
+def _factors(scale: Tensor, count: int, dim: int) -> bool:
+    """Whether ``scale`` is one factor, or one for each row or column."""
+    if scale.dtype != torch.float32:
+        return False
+    shape = (1, count) if dim else (count, 1)
+    return scale.numel() == 1 or tuple(scale.shape) == shape
+
+
+def _refuse_blocks(*scales: Any) -> None:
+    """``UnsupportedSpec`` for scales of blocks along the contraction, which PyTorch's CPU code does not have either."""
+    if any(t.dim() == 2 and min(t.shape) > 1 or t.dtype == torch.float8_e8m0fnu for t in scales):
+        asked = "scaled_mm with scales of blocks"
+        do = "Use gemmsim.mx for blocks of operands, or a rule None for the kind scaled_mm."
+        raise UnsupportedSpec(message(asked, "one scale for an operand, or one for each row and column", do))
+
+
+@lowers(
+    "scaled_mm",
+    *(getattr(torch, "_scaled_mm_v2", None), *packets("_scaled_mm_v2", "default")),
+    names=("input|self", "mat2", "scale_a", "recipe_a", "swizzle_a", "scale_b", "recipe_b", "swizzle_b", "bias",
+           "out_dtype", "contraction_dim", "use_fast_accum"),
+)  # fmt: skip
+def _scaled_mm_v2(
+    at: Site, a: Tensor, b: Tensor, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any,
+    swizzle_b: Any, bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim: Any = (),
+    use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    """With the scaling of each operand named by a number."""
+    recipes = {*recipe_a, *recipe_b}
+    if not recipes <= {_WHOLE, _ROWS} or len(scale_a) != 1 or len(scale_b) != 1:
+        asked = f"scaled_mm with scalings {sorted(recipes)}"
+        do = "Use gemmsim.mx for blocks of operands, or a rule None for the kind scaled_mm."
+        raise UnsupportedSpec(message(asked, "scaling of whole operands (0) or of rows (1)", do))
+    if len(contraction_dim) or list(recipe_a) != list(recipe_b):
+        return NotImplemented
+    return _scaled_mm(at, a, b, scale_a[0], scale_b[0], bias, None, torch.bfloat16 if out_dtype is None else out_dtype)
+
+
+@lowers(
+    "grouped_mm",
+    *(getattr(torch, "_scaled_grouped_mm", None), *packets("_scaled_grouped_mm", "default")),
+    *(getattr(torch, "_scaled_grouped_mm_v2", None), *packets("_scaled_grouped_mm_v2", "default")),
+)
+def _scaled_grouped_mm(at: Site, *given: Any, **more: Any) -> Any:
+    asked = "grouped products with scales"
+    do = "Use a rule None for the kind grouped_mm, or a model that scales each group's operands itself."
+    raise UnsupportedSpec(message(asked, "grouped products without scales", do))
+
+
+@lowers(
+    "grouped_mm",
+    *(getattr(torch, "_grouped_mm", None), *packets("_grouped_mm", "default")),
+    names=("input|self", "mat2", "offs", "bias", "out_dtype"),
+)
+def _grouped_mm(
+    at: Site, a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Any:
+    """A product for each group: offs[g] is where the group's rows (columns, terms) of a two-dimensional operand end."""
+    dims = (a.dim(), b.dim())
+    if bias is not None or a.dtype not in FLOATS or a.dtype != b.dtype or out_dtype not in (None, a.dtype):
+        return NotImplemented
+    if dims == (3, 3):
+        fit = offs is None and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1]
+        return product(at, a, b) if fit else NotImplemented
+    if offs is None or dims not in ((2, 3), (3, 2), (2, 2)) or a.shape[-1] != b.shape[-2]:
+        return NotImplemented
+    groups = offs.shape[0]
+    if (dims == (2, 3) and b.shape[0] != groups) or (dims == (3, 2) and a.shape[0] != groups):
+        return NotImplemented
+    jagged = {(2, 3): a.shape[0], (3, 2): b.shape[-1], (2, 2): a.shape[1]}[dims]
+    sizes = _group_sizes(offs, jagged)
+    if dims == (2, 3):
+        parts = list(a.split(sizes))
+        outs = [product(nth(at, g), parts[g], b[g]) for g in range(groups)]
+        return torch.cat([*outs, a.new_zeros(sizes[-1], b.shape[-1])])
+    if dims == (3, 2):
+        parts = list(b.split(sizes, 1))
+        outs = [product(nth(at, g), a[g], parts[g]) for g in range(groups)]
+        return torch.cat([*outs, a.new_zeros(a.shape[1], sizes[-1])], 1)
+    left, right = a.split(sizes, 1), b.split(sizes)
+    return torch.stack([product(nth(at, g), left[g], right[g]) for g in range(groups)])
+
+
+def _group_sizes(offs: Tensor, total: int) -> list[int]:
+    """Sizes of all groups and of what lies beyond the last, which no group has.
+
+    Of fake offsets equal ones, where nothing but shapes is followed. A program that is being recorded gets the sizes
+    from its data when it runs.
+    """
+    if type(offs).__name__ == "FakeTensor" and not is_recorded():
+        assume("grouped_mm: groups of equal sizes")
+        count = offs.shape[0]
+        return [total // count] * (count - 1) + [total - total // count * (count - 1), 0]
+    ends = [0, *offs.tolist(), total]
+    return [end - start for start, end in zip(ends, ends[1:], strict=False)]

@@ -1,0 +1,164 @@
+"""What a rule can say about operations that are no products: softmax, normalisations, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from gemmsim.arithmetic import SpecError
+from gemmsim.formats import Cast, FormatError
+from gemmsim.ops.cast_arguments import CastLike, resolve_cast
+from gemmsim.ops.errors import message
+from gemmsim.ops.product.affine_formats import QuantLike
+from gemmsim.ops.product.affine_plan import Quant, Step, step_of
+from gemmsim.ops.rowwise.formats import QGELUFormats, QLayerNormFormats, QSoftmaxFormats, RowFormats, read_quant
+
+__all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class MapFormats:
+    """Roundings of a function of single numbers (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
+    Of ``batch_norm``, ``instance_norm`` and ``log_softmax``: of every step forward, and of every step of the gradient.
+
+    Raises:
+        FormatError: for quantisers that name nothing.
+    """
+
+    fwd: Quant
+    bwd: Quant
+
+    def __init__(self, fwd: QuantLike | None = None, bwd: QuantLike | None = None) -> None:
+        object.__setattr__(self, "fwd", read_quant("MapFormats", "fwd", fwd))
+        object.__setattr__(self, "bwd", read_quant("MapFormats", "bwd", bwd))
+
+    @classmethod
+    def of(cls, formats: MapFormats | CastLike) -> MapFormats:
+        """``formats`` itself; of a cast, that cast both ways."""
+        return formats if isinstance(formats, cls) else cls(formats, formats)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        shown = [(name, str(q) if isinstance(q, Cast) else q) for name, q in (("fwd", self.fwd), ("bwd", self.bwd))]
+        return f"MapFormats({', '.join(f'{name}={quant!r}' for name, quant in shown if quant is not None)})"
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
+        for name, quant in (("fwd", self.fwd), ("bwd", self.bwd)):
+            if not isinstance(quant, Cast | None):
+                asked = f"MapFormats.to_dict: {name} is the function {quant!r}"
+                raise FormatError(message(asked, "casts and formats", "Give it as a string such as 'e4m3', or pickle."))
+        return {name: str(quant) for name, quant in (("fwd", self.fwd), ("bwd", self.bwd)) if quant is not None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MapFormats:
+        """Formats written by ``to_dict``; ``SpecError`` for unknown fields."""
+        unknown = sorted(set(data) - {"fwd", "bwd"})
+        if unknown:
+            asked = f"MapFormats.from_dict: {', '.join(map(str, unknown))}"
+            raise SpecError(message(asked, "fwd, bwd", "Remove the unknown ones."))
+        return cls(**data)
+
+
+_Family: TypeAlias = type[RowFormats] | type[MapFormats]
+#: The kinds of operations that only a rule that names them reaches, and the formats of each.
+ROW_KINDS: dict[str, _Family] = {
+    "softmax": QSoftmaxFormats,
+    "log_softmax": MapFormats,
+    "layer_norm": QLayerNormFormats,
+    "rms_norm": QLayerNormFormats,
+    "group_norm": QLayerNormFormats,
+    "batch_norm": MapFormats,
+    "instance_norm": MapFormats,
+    "gelu": QGELUFormats,
+    "silu": QGELUFormats,
+    "sigmoid": MapFormats,
+    "tanh": MapFormats,
+    "relu": MapFormats,
+}
+#: What a rule for such kinds says: formats of their steps, their fields by name, or one cast for every step.
+RowRuleFormats: TypeAlias = RowFormats | MapFormats | CastLike | Mapping[str, Any]
+
+
+class RowSteps:
+    """The steps of operations of some kinds: ``value`` is their formats, or one cast for every step of all of them.
+
+    ``hidden``: the formats where a row of -inf alone that they leave open is 0, as attention has it. ``maps``: the
+    roundings of a function of single numbers, forward and backward, as text. ``plan``: itself, which is what a site
+    holds. ``draws``: whether any rounding draws bits that no seed of the formats fixes. Equal where the values are.
+    (No dataclass: of those a tracer reads fields alone.)
+    """
+
+    def __init__(self, value: RowFormats | MapFormats | Cast) -> None:
+        self.value = self.hidden = value
+        self.plan = self
+        self.maps: tuple[Step, Step] = (None, None)
+        if isinstance(value, MapFormats):
+            self.maps = step_of(value.fwd), step_of(value.bwd)
+        self.draws = _draws(value)
+        if isinstance(value, QSoftmaxFormats) and value.masked_rows is None:
+            self.hidden = replace(value, masked_rows="zero")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSteps) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"RowSteps({self.value!r})"
+
+    @classmethod
+    def of(cls, kinds: list[str], formats: RowRuleFormats) -> RowSteps:
+        """What ``formats`` mean for these kinds.
+
+        Raises:
+            FormatError, SpecError: for formats that name nothing, or are those of other kinds.
+        """
+        if isinstance(formats, (QLayerNormFormats, Mapping)) and len(kinds) > 1:
+            # Batch norm and its kin have no such steps: of several norms they stay as they are.
+            kinds = [kind for kind in kinds if kind not in ("batch_norm", "instance_norm")] or kinds
+        families = list({ROW_KINDS[kind]: None for kind in kinds})
+        if isinstance(formats, (RowFormats, MapFormats)):
+            if families != [type(formats)]:
+                raise _misplaced(kinds, families, type(formats).__name__)
+            return cls(formats)
+        if isinstance(formats, Mapping):
+            if len(families) > 1:
+                raise _misplaced(kinds, families, "fields of formats")
+            return cls(families[0].from_dict(formats))
+        cast = resolve_cast(formats)
+        return cls(families[0].of(cast)) if len(families) == 1 else cls(cast)
+
+    def has(self, kind: str) -> bool:
+        """Whether these are formats of this kind."""
+        return isinstance(self.value, Cast) or type(self.value) is ROW_KINDS[kind]
+
+    def at(self, kind: str) -> RowSteps:
+        """The steps of one kind."""
+        return RowSteps(ROW_KINDS[kind].of(self.value)) if isinstance(self.value, Cast) else self
+
+    def to_dict(self) -> Any:
+        """Strings and numbers; ``of`` reads them back. ``FormatError`` for quantisers that are functions."""
+        return str(self.value) if isinstance(self.value, Cast) else self.value.to_dict()
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+def _draws(value: RowFormats | MapFormats | Cast) -> bool:
+    if isinstance(value, Cast):
+        return value.is_stochastic
+    if isinstance(value, MapFormats):
+        steps: list[Any] = [value.fwd, value.bwd]
+    else:
+        steps = [] if value.seed is not None else [getattr(value, name) for name in (*value._CASTS, *value._QUANTS)]
+    return any(isinstance(step, Cast) and step.is_stochastic for step in steps)
+
+
+def _misplaced(kinds: list[str], families: list[_Family], given: str) -> FormatError:
+    if len(families) > 1:
+        allowed, do = "one cast for every step of all of them", "Write a rule for each kind to say more."
+    else:
+        allowed, do = f"{families[0].__name__}, its fields, or one cast", "Give formats of these operations."
+    return FormatError(message(f"Rule for {', '.join(kinds)}: {given}", allowed, do))

@@ -1,0 +1,98 @@
+"""What linear layers and convolutions share: the argument ``spec``, conversion from torch.nn's modules."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+from torch import nn
+
+from gemmsim._keywords import takes_spec
+from gemmsim.arithmetic import SpecLike
+from gemmsim.ops import QAffineFormats
+from gemmsim.ops.product.format_warnings import warn_of_format_alone
+from gemmsim.ops.product.short_text import short_formats
+
+from .conversion_report import stands_for
+from .emulated_marker import Emulated, keep_called
+from .layer_base import HasSpec
+from .weights import refuse_own_forward
+
+__all__ = ["AffineModule", "FormatsLike"]
+
+FormatsLike = QAffineFormats | SpecLike
+_Module = TypeVar("_Module", bound="AffineModule")
+
+
+class AffineModule(HasSpec, Emulated, nn.Module):
+    """A module of ``torch.nn`` whose products are computed as ``spec`` says.
+
+    The attribute ``formats``, ``spec`` as well, may be assigned at any time. It is no parameter and no buffer:
+    ``state_dict`` has the keys of the torch.nn module, so weights load both ways. The keyword ``formats``, which the
+    argument had before, is deprecated.
+    """
+
+    #: The torch.nn class that ``from_float`` takes.
+    float_class: type[nn.Module]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Shows torch.nn's arguments and then ours, where help and editors ask."""
+        super().__init_subclass__(**options)
+        theirs = next(c for c in cls.__mro__ if c.__module__.startswith("torch.nn.modules."))
+        own = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        shown = list(inspect.signature(theirs).parameters.values())
+        if any(p.kind is p.VAR_POSITIONAL for p in own) and not any(p.kind is p.VAR_POSITIONAL for p in shown):
+            own = [*shown, *(p for p in own if p.kind is p.KEYWORD_ONLY)]
+        cls.__signature__ = inspect.Signature(own)
+
+    @takes_spec("formats")
+    def __init__(self, *args: Any, spec: FormatsLike | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.formats = spec
+
+    @property
+    def formats(self) -> QAffineFormats:
+        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own.
+
+        A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, and warns once (``gemmsim.FormatsWarning``):
+        ":e4m3" says the same without a warning, "e4m3 : fp32" has operands in that format.
+        """
+        found: QAffineFormats = self.__dict__["_formats"]
+        return found
+
+    @formats.setter
+    def formats(self, value: FormatsLike | None) -> None:
+        warn_of_format_alone(type(self).__name__, "spec", value)
+        self.__dict__["_formats"] = QAffineFormats.of(value)
+
+    @classmethod
+    @takes_spec("formats")
+    def from_float(cls: type[_Module], module: nn.Module, spec: FormatsLike | None = None) -> _Module:
+        """The module that ``module`` is, with ``spec``: the same parameters, hooks and training flag.
+
+        Of a lazy class, what it becomes.
+
+        Raises:
+            TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
+                compute something else and is refused, too, but for those of torch.nn that do not
+                (``NonDynamicallyQuantizableLinear``). A module with a ``forward`` of its own is refused as well.
+        """
+        if not stands_for(module, cls.float_class):
+            refuse_own_forward(f"{cls.__name__}.from_float", module)
+            asked, allowed = type(module).__name__, f"torch.nn.{cls.float_class.__name__}"
+            raise TypeError(
+                f"{cls.__name__}.from_float({asked}); allowed: {allowed} itself.\n  Construct {cls.__name__}."
+            )
+        new = cls.__new__(getattr(cls, "cls_to_become", None) or cls)
+        for name, value in module.__dict__.items():
+            new.__dict__[name] = value.copy() if isinstance(value, dict) else value
+        keep_called(new)
+        new.formats = spec
+        return new
+
+    def _is_torchs_own(self) -> bool:
+        return self.formats.plan.is_native
+
+    def extra_repr(self) -> str:
+        """The arguments of torch.nn's module, then the spec in short."""
+        return f"{super().extra_repr()}, spec={short_formats(self.formats)}"
