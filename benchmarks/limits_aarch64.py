@@ -3,7 +3,7 @@
     make aarch64                             # compiles the library into build/aarch64
     python benchmarks/limits_aarch64.py      # a row for each loop: instructions per vector of four MACs
 
-Beside the count stands the method's own (docs/design/cpu.md, "64-bit Arm"), as limits.py has it for AVX-512. The
+Beside the count stands the method's own (docs/measurements/cpu.md, "64-bit Arm"), as limits.py has it for AVX-512. The
 distance is loads, loop control, copies of registers and spills.
 """
 

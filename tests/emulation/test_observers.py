@@ -209,6 +209,27 @@ def test_inference_computes_the_same_watched_or_not(name):
         assert torch.equal(plain, watched) and plain.stride() == watched.stride()
 
 
+def test_functions_whose_context_has_a_name_run_under_an_audit():
+    """``ctx`` is the node of the graph, so that attributes of it hide the node's own."""
+
+    class Named(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.name = "mine"
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+
+    x = torch.randn(3, requires_grad=True)
+    with gs.audit():
+        (gs.functional.qtanh(Named.apply(x), "e5m10", "e5m10")).prod().backward()
+    watched, x.grad = x.grad, None
+    gs.functional.qtanh(Named.apply(x), "e5m10", "e5m10").prod().backward()
+    assert torch.equal(watched, x.grad)
+
+
 def test_torchscript_stays_native_when_it_is_watched():
     torch.manual_seed(0)
     script, x = torch.jit.script(nn.Linear(32, 8)), torch.randn(4, 32)

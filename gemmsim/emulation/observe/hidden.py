@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from ..overrides import replaced
 from ..overrides.replaced import Wanted
@@ -46,7 +47,7 @@ def _wanted() -> list[Wanted]:
 def _runs(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        asking = [node for node in _nodes(outputs) if node.name().rstrip("0123456789") in _FORMULAS]
+        asking = [node for node in _nodes(outputs) if _is_listed(node)]
         handles = [node.register_prehook(_hide) for node in asking]
         try:
             return original(outputs, *args, **kwargs)
@@ -55,6 +56,12 @@ def _runs(original: Callable[..., Any]) -> Callable[..., Any]:
                 handle.remove()
 
     return run
+
+
+def _is_listed(node: Any) -> bool:
+    """By the class: a Python function's node has the attributes that its author gave it, ``name`` perhaps."""
+    kind = type(node)
+    return kind.__name__.rstrip("0123456789") in _FORMULAS and not issubclass(kind, BackwardCFunction)
 
 
 def _hide(grads: Any) -> None:
