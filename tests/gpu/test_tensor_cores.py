@@ -16,7 +16,7 @@ import sys
 import torch
 import gemmsim as gs
 from gemmsim.backends import cuda
-from gemmsim.backends.coded import Coded
+from gemmsim.backends.encoded_operand import Coded
 from gemmsim.formats import parse_block
 
 names, dtypes = sys.argv[1:3], [getattr(torch, name) for name in sys.argv[3:]]

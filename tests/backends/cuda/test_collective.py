@@ -282,7 +282,7 @@ import shutil
 import subprocess
 import sys
 from gemmsim.backends.cuda import DriverError
-from gemmsim.backends.cuda.collective_params import Lines, tensor_map
+from gemmsim.backends.cuda.tensor_cores.cutlass_params import Lines, tensor_map
 
 found = tensor_map(Lines(0x1000, 100, 300, 2, 208, 62400, "UINT16"), 64, 128)
 ctypes.CDLL(None).fflush(None)

@@ -48,12 +48,12 @@ assert not compiler(), "something imports torch._dynamo"
 
 # The compiler comes now, and knows the functions that it must not look into.
 from gemmsim.mx import NoopFwToMXBw, ToMX
-from gemmsim.ops import tracing
-assert tracing._waiting
+from gemmsim.ops import lazy_dynamo
+assert lazy_dynamo._waiting
 finders = len(sys.meta_path)
 compiled = torch.compile(lambda t: gs.mx.to_mx(t * 2, "mxfp8_e4m3").dequantize() + 1, fullgraph=True, backend="eager")
 assert torch.equal(compiled(x), gs.mx.to_mx(x * 2, "mxfp8_e4m3").dequantize() + 1)
-assert compiler() and not tracing._waiting and len(sys.meta_path) == finders - 1
+assert compiler() and not lazy_dynamo._waiting and len(sys.meta_path) == finders - 1
 assert torch.equal(
     torch.compile(lambda a, b: gs.qmatmul(a, b, "e4m3 : e5m10"), fullgraph=True, backend="eager")(x, w.mT),
     gs.qmatmul(x, w.mT, "e4m3 : e5m10"),
