@@ -37,7 +37,7 @@ ROUNDING = {
     "any mode": 30,
 }
 TO_ODD = 3
-#: Sequential steps whose sums are checked (docs/design/cpu.md, "Speculative sums"): the operation, two instructions that
+#: Sequential steps with checked sums (docs/design/cpu.md, "Speculative sums"): the operation, two instructions that
 #: cut its bits (three of splitting where steps are not to odd), one that checks for midpoints and one for small sums,
 #: half a one for rescaled values of at most 11 bits, none where all operands are rescaled. Registers with more than 13
 #: bits are rounded to odd.

@@ -117,7 +117,13 @@ __version__ = "0.1.0"
 
 #: The modules that register operators.
 _OPERATORS = (
-    *("ops.product.operators", "ops.encode_decode", "ops.conv.operators", "ops.rowwise.operators", "ops.rowwise.embedding"),
+    *(
+        "ops.product.operators",
+        "ops.encode_decode",
+        "ops.conv.operators",
+        "ops.rowwise.operators",
+        "ops.rowwise.embedding",
+    ),
     *("mx.operators", "mx.matmul_operator", "tensor_quant.operators"),
 )
 

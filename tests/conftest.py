@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from support_kept import Kept
+    from support.kept import Kept
 
 # The same examples every time: a red run is red again. `pytest --hypothesis-profile=explore` looks further.
 settings.register_profile(
@@ -26,7 +26,7 @@ settings.load_profile("steady")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run tests marked long, and more in some others")
-    parser.addoption("--remember", action="store_true", help="write what was confirmed (support_kept)")
+    parser.addoption("--remember", action="store_true", help="write what was confirmed (support.kept)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +47,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if getattr(terminalreporter.config.option, "numprocesses", None):
-        import support_traces  # noqa: F401
+        import support.traces  # noqa: F401
     for kept in _kept():
         if not kept.current:
             again = "its results are computed again, until pytest --remember writes it (docs/contributing/testing.md)"
@@ -56,7 +56,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _kept() -> list[Kept]:
     """The files of what is not computed again, of those in use."""
-    traces = sys.modules.get("support_traces")
+    traces = sys.modules.get("support.traces")
     return [traces.RAN, traces.COMPUTED, traces.COMPILED] if traces else []
 
 
@@ -80,7 +80,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     by = marker.kwargs.get("by") if marker else "nothing"
     if by == "nothing" or (pyfuncitem.config.getoption("--long") and not remember):
         return None
-    from support_traces import confirmed, reference_alone  # not before it is known whether this is a long run
+    from support.traces import confirmed, reference_alone  # not before it is known whether this is a long run
 
     def call() -> None:
         """The test, which finds everything as it was when it is called again."""

@@ -1,4 +1,4 @@
-"""An interpreter that has loaded torch and forks itself for each program it is given (see ``support_fork``).
+"""An interpreter that has loaded torch and forks itself for each program it is given (see ``support.fork``).
 
 One request a line on stdin, JSON: code, cwd, env, files for stdout and stderr, seconds. One exit status a line back.
 """

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support_calls import Recorder
+from support.calls import Recorder
 
 #: Calls of a function that are always taken from a test.
 FIRST = 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support_fork import run_forked
+from support.fork import run_forked
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<language>[a-z]*)[^\n]*\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support import ROOT
-from support_fork import run_forked
+from support.fork import run_forked
 
 from gemmsim import train
 

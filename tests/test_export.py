@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from support import ROOT, assert_bitwise_equal
-from support_fork import run_forked
-from support_functional import first, make, modules
+from support.fork import run_forked
+from support.functional import first, make, modules
 from test_fx import NAMES, other_layers
 from torch import nn
 

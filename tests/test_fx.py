@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_functional import calls, first, make, modules
+from support.functional import calls, first, make, modules
 from torch import nn
 
 import gemmsim as gs

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from support import run_python
-from support_fork import run_forked
+from support.fork import run_forked
 
 # Reports every file opened for writing, folder made, process started or library loaded while the import runs.
 AUDIT = """

@@ -21,9 +21,13 @@ for _path in sorted(PACKAGE.rglob("*.py")):
 
 #: Circles there are, by their files without "gemmsim.", and why. The list may only become shorter.
 CIRCLES = {
-    ("formats.canonical_names", "formats.describe", "formats.fixed_format", "formats.float_codec", "formats.float_format"): (
-        "types alone: functions of a format's class that its file is too long for"
-    ),
+    (
+        "formats.canonical_names",
+        "formats.describe",
+        "formats.fixed_format",
+        "formats.float_codec",
+        "formats.float_format",
+    ): ("types alone: functions of a format's class that its file is too long for"),
     ("compat.dmx.blocks", "compat.dmx.single"): "Format.from_shorthand, of the base class, makes any of its subclasses",
     (
         *("mx.autograd", "mx.dispatch", "mx.tensor", "mx.tensor_collectives", "mx.tensor_groups", "mx.tensor_matmul"),

@@ -29,7 +29,8 @@ ROOT_MODULES = {
 REFERENCE_MAY_USE = {"formats", "arithmetic"}
 #: Of the hardware layer it may use what is data: which instruction, which parameters, no arithmetic.
 HARDWARE_TABLES = {
-    f"gemmsim.hardware.{name}" for name in ("catalogue", "errors", "evidence", "instruction", "operands", "step_parameters")
+    f"gemmsim.hardware.{name}"
+    for name in ("catalogue", "errors", "evidence", "instruction", "operands", "step_parameters")
 }
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-import support_traces
 import torch
-from support import assert_bitwise_equal, assert_values_equal
-from support_cuda import tiny_kernel
-from support_fork import run_forked
-from support_kept import Kept
-from support_rounding import assert_gradients, assert_near, assert_product
+from support import assert_bitwise_equal, assert_values_equal, traces
+from support.cuda import tiny_kernel
+from support.fork import run_forked
+from support.kept import Kept
+from support.rounding import assert_gradients, assert_near, assert_product
 from torch.autograd.gradcheck import GradcheckError
 
 from gemmsim import reference
@@ -76,8 +75,8 @@ def test_a_forked_program_is_one_of_its_own(tmp_path, monkeypatch):
 
 def kept_in(monkeypatch, name, path, sources=""):
     """As in a new process."""
-    monkeypatch.setattr(support_traces, name, Kept(path, lambda: sources))
-    return getattr(support_traces, name)
+    monkeypatch.setattr(traces, name, Kept(path, lambda: sources))
+    return getattr(traces, name)
 
 
 def test_the_reference_is_computed_unless_it_confirmed_the_same_before(monkeypatch, tmp_path):
@@ -85,7 +84,7 @@ def test_the_reference_is_computed_unless_it_confirmed_the_same_before(monkeypat
     test.write_text("x = 1")
     gemm = reference.gemm
     counted = lambda *args, **more: calls.append(1) or gemm(*args, **more)  # noqa: E731
-    monkeypatch.setitem(support_traces._RESULTS, counted, support_traces._RESULTS[gemm])
+    monkeypatch.setitem(traces._RESULTS, counted, traces._RESULTS[gemm])
     monkeypatch.setattr(reference, "gemm", counted)
 
     def confirmed(remember=False, got=6.0, spec=":e5m10", name="test[avx2]"):
@@ -94,7 +93,7 @@ def test_the_reference_is_computed_unless_it_confirmed_the_same_before(monkeypat
             for _ in range(2):  # on two instruction sets
                 assert_bitwise_equal(torch.tensor([[got]]), want)
 
-        return support_traces.confirmed(name, test, body, remember)
+        return traces.confirmed(name, test, body, remember)
 
     kept = kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
     assert not confirmed() and confirmed(remember=True) and len(calls) == 1
@@ -118,7 +117,7 @@ def test_kernels_run_unless_they_and_what_is_wanted_are_those_of_before(monkeypa
     def call(value=1, want=1.0, m=4, result=1.0):
         def body():
             out = torch.tensor([9.0])
-            if not support_traces.traced(tiny_kernel(value), (1, 1, 1), Args(out.data_ptr(), m)):
+            if not traces.traced(tiny_kernel(value), (1, 1, 1), Args(out.data_ptr(), m)):
                 ran.append(value)
                 out.fill_(result)
             assert_bitwise_equal(out, torch.tensor([want]))
@@ -126,7 +125,7 @@ def test_kernels_run_unless_they_and_what_is_wanted_are_those_of_before(monkeypa
         return body
 
     def confirmed(name="a test", remember=False, **changes):
-        return support_traces.confirmed(name, test, call(**changes), remember)
+        return traces.confirmed(name, test, call(**changes), remember)
 
     results = kept_in(monkeypatch, "RAN", tmp_path / "kept.json")
     assert not confirmed() and confirmed(remember=True) and len(ran) == 1
@@ -138,7 +137,7 @@ def test_kernels_run_unless_they_and_what_is_wanted_are_those_of_before(monkeypa
     assert confirmed() and not ran
     assert not any(confirmed(**change) for change in ({"name": "another"}, {"value": 2}, {"want": 2.0}, {"m": 5}))
     test.write_text("x = 2")
-    support_traces._texts.cache_clear()
+    traces._texts.cache_clear()
     assert not confirmed() and not ran
     with pytest.raises(AssertionError):
         assert_bitwise_equal(torch.zeros(1), torch.ones(1))  # again a comparison
@@ -152,29 +151,29 @@ def test_a_test_that_needs_results_is_not_played_through(tmp_path):
         _fields_ = []
 
     def body(check=True):
-        support_traces.traced(tiny_kernel(), (1, 1, 1), Args())
+        traces.traced(tiny_kernel(), (1, 1, 1), Args())
         assert not check
 
-    assert support_traces.played(body, test) is None
-    assert support_traces.played(lambda: None, test) is None, "no launch"
-    assert support_traces.played(lambda: body(False), test) is not None
+    assert traces.played(body, test) is None
+    assert traces.played(lambda: None, test) is None, "no launch"
+    assert traces.played(lambda: body(False), test) is not None
 
 
 def test_a_test_of_the_reference_alone_runs_again_after_a_change_of_sources(monkeypatch, tmp_path):
     test, calls = tmp_path / "test_it.py", []
     test.write_text("x = 1")
-    alone = lambda remember=False: support_traces.reference_alone("a test", test, lambda: calls.append(1), remember)  # noqa: E731
+    alone = lambda remember=False: traces.reference_alone("a test", test, lambda: calls.append(1), remember)  # noqa: E731
     kept = kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
     assert not alone() and alone(remember=True) and calls == [1]
     kept.write()
     kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json")
     assert alone() and calls == [1]
     test.write_text("x = 2")
-    support_traces._texts.cache_clear()
+    traces._texts.cache_clear()
     assert not alone()
     kept_in(monkeypatch, "COMPUTED", tmp_path / "kept.json", "others")
     test.write_text("x = 1")
-    support_traces._texts.cache_clear()
+    traces._texts.cache_clear()
     assert not alone()
 
 

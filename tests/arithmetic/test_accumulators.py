@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_accumulators import CASES
+from support.accumulators import CASES
 
 import gemmsim as gs
 import gemmsim.arithmetic

@@ -9,7 +9,7 @@ import re
 
 import pytest
 from support import ROOT
-from support_fused import ROWS, TEXTS
+from support.fused import ROWS, TEXTS
 
 from gemmsim import acc
 from gemmsim.arithmetic import Accumulator, Fused, GemmSpec, SpecError

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 from support import run_python
-from support_hardware import choices
+from support.hardware import choices
 
 import gemmsim.arithmetic
 from gemmsim import acc, hardware

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import LONG, ROOT
-from support_calls import FUNCTIONS
+from support.calls import FUNCTIONS
 
 from gemmsim.backends.cpu.kernel_report import Kernels
 

@@ -8,8 +8,8 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import cuda_gemm, host_gemm
-from support_device_tables import gpu  # noqa: F401
+from support.cuda_gemm import cuda_gemm, host_gemm
+from support.device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from support import ROOT
-from support_cpu import isas
+from support.cpu import isas
 
 from gemmsim.backends import environment
 from gemmsim.backends.cpu import shared_library as library

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal, assert_values_equal
-from support_accumulators import CASES, Case, operands
-from support_cpu import isas
+from support.accumulators import CASES, Case, operands
+from support.cpu import isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

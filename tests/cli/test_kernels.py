@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def few(monkeypatch):
     """One family of two kernels in place of all."""
-    from support_cuda import tiny_kernel
+    from support.cuda import tiny_kernel
 
     family = Family("tiny", "two kernels", lambda: [tiny_kernel(1), tiny_kernel(2)])
     monkeypatch.setattr(registry, "FAMILIES", {"tiny": family})

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from support_fork import run_forked
+from support.fork import run_forked
 from torch import Tensor, nn
 
 import gemmsim as gs

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import support_import_lines as lists
-from support_fork import run_forked
-from support_import_lines import Line
+from support import import_lines as lists
+from support.fork import run_forked
+from support.import_lines import Line
 
 LINES = [line for peer in lists.peers() for line in lists.read(peer)]
 #: People write at least so many different ones for each peer.
@@ -38,7 +38,7 @@ def test_nearly_every_line_of_a_peer_resolves(peer):
 @pytest.mark.parametrize("peer", lists.peers())
 def test_the_page_has_the_list(peer):
     page = (lists.PAGES / f"{peer}.md").read_text(encoding="utf-8")
-    assert page == lists.with_section(page, peer), f"python tests/support_import_lines.py {peer}  writes it"
+    assert page == lists.with_section(page, peer), f"python tests/support/import_lines.py {peer}  writes it"
 
 
 @pytest.mark.parametrize("peer", lists.peers())

@@ -8,10 +8,10 @@ import pickle
 
 import numpy as np
 import pytest
-import support_mx as vectors
 import torch
-from support_fork import run_forked
-from support_rounding import assert_near, gamma, largest
+from support import mx as vectors
+from support.fork import run_forked
+from support.rounding import assert_near, gamma, largest
 from torch import nn
 from torch.nn import functional
 

@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 
 import pytest
-import support_mx as vectors
 import torch
 from support import assert_bitwise_equal
+from support import mx as vectors
 
 from gemmsim.compat import microxcaling as mx
 from gemmsim.compat.microxcaling import custom_extensions, elemwise_ops, mx_mapping, mx_ops, norm_utils, vector_ops

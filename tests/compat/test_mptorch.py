@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from support import GOLDEN, ROOT, assert_bitwise_equal, assert_values_equal
-from support_rounding import assert_near, largest, magnitudes
+from support.rounding import assert_near, largest, magnitudes
 from torch import nn
 
 import gemmsim as gs

@@ -10,9 +10,8 @@ import sys
 import textwrap
 
 import pytest
-import support_gpu_kit
 import torch
-from support import assert_bitwise_equal
+from support import assert_bitwise_equal, gpu_kit
 
 import gemmsim as gs
 from gemmsim.compat.mptorch import FixedPoint, FloatingPoint
@@ -55,9 +54,7 @@ print(json.dumps(answers))
 def on_a_gpu(body):
     """What ``body`` puts into ``answers`` on a stand-in for an H100."""
     script = _SCRIPT.replace("BODY", textwrap.dedent(body))
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=support_gpu_kit.environment(), capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], env=gpu_kit.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

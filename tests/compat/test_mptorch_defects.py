@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import assert_near, magnitudes
+from support.rounding import assert_near, magnitudes
 from torch import nn
 
 import gemmsim as gs

@@ -7,9 +7,9 @@ import io
 import math
 
 import pytest
-import support_mx as vectors
 import torch
-from support_rounding import assert_product
+from support import mx as vectors
+from support.rounding import assert_product
 from torch import nn
 
 import gemmsim as gs

@@ -6,9 +6,9 @@ import math
 from fractions import Fraction
 
 import pytest
-import support_mx as vectors
 import torch
 from support import assert_bitwise_equal
+from support import mx as vectors
 from torch import nn
 
 import gemmsim as gs

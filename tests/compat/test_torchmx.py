@@ -7,8 +7,8 @@ import io
 import math
 
 import pytest
-import support_mx as vectors
 import torch
+from support import mx as vectors
 from torch import nn
 
 import gemmsim as gs

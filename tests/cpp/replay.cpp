@@ -1,4 +1,4 @@
-// Makes the calls of a file (tests/support_calls.py) to a library and compares what memory holds afterwards, bit by bit.
+// Makes the calls of a file (tests/support/calls.py) to a library and compares what memory holds afterwards, bit by bit.
 //
 //   replay LIBRARY FILE [INSTRUCTION SET]
 //

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import support_conv
 import torch
+from support import conv
 from torch import Tensor
 
 import gemmsim as gs
@@ -86,7 +86,7 @@ class _Leaves:
             span = d * (k - 1) + 1
             sizes.append((n - 1) * s - 2 * p + span + e if transposed else (n + 2 * p - span) // s + 1)
         how = (self.spec, tuple(sizes), stride, padding, dilation, groups)
-        out = (support_conv.transposed if transposed else support_conv.conv)(images, filters, *how)
+        out = (conv.transposed if transposed else conv.conv)(images, filters, *how)
         if bias is not None:
             out = out + bias.to(out.dtype).reshape(-1, *(1 for _ in kernel))
         return out.to(x.dtype)
@@ -101,11 +101,11 @@ class _Leaves:
         kernel, how = tuple(weight.shape[2:]), (stride, padding, dilation, groups)
         grad_x = grad_w = grad_b = None
         if mask[0]:
-            back = support_conv.conv if transposed else support_conv.transposed
+            back = conv.conv if transposed else conv.transposed
             grad_x = back(g, filters, self.spec, tuple(x.shape[2:]), *how).to(x.dtype)
         if mask[1]:
             large, small = (g, images) if transposed else (images, g)
-            grad_w = support_conv.weight_gradient(large, small, self.spec, kernel, *how).to(x.dtype)
+            grad_w = conv.weight_gradient(large, small, self.spec, kernel, *how).to(x.dtype)
         if mask[2]:
             grad_b = grad.transpose(0, 1).flatten(1).sum(1)
         return grad_x, grad_w, grad_b

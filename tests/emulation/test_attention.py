@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support import assert_bitwise_equal
-from support_leaves import compare, passes, tensors
-from support_long import long_but
-from support_rounding import assert_near, largest
+from support.leaves import compare, passes, tensors
+from support.long import long_but
+from support.rounding import assert_near, largest
 from torch import nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 

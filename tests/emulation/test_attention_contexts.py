@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support_leaves import compare, passes
-from support_long import long_but
-from support_rounding import assert_near
+from support.leaves import compare, passes
+from support.long import long_but
+from support.rounding import assert_near
 from torch import nn
 
 from gemmsim.emulation import emulate

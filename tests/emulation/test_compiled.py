@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
-from support_long import long_but
+from support.long import long_but
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 

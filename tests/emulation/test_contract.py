@@ -5,7 +5,7 @@ import torch
 from emulation.agreement import NARROW, agree, numbers, same, with_gradients
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support_rounding import assert_near
+from support.rounding import assert_near
 
 import gemmsim as gs
 from gemmsim.emulation.context import emulate

@@ -1,6 +1,6 @@
 """Two processes under emulation: DDP, FSDP2 and tensor parallelism with the bits of what each process multiplies."""
 
-from support_processes import needs_processes, run_two_processes
+from support.processes import needs_processes, run_two_processes
 
 WORKER = """
 from torch.distributed.device_mesh import init_device_mesh

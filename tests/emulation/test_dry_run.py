@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 import torch
-from support_models import make
+from support.models import make
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F

@@ -7,7 +7,7 @@ import collections
 import pytest
 import torch
 from emulation.compiling import NET, X, forget, graphs
-from support_accumulators import CASES
+from support.accumulators import CASES
 
 import gemmsim as gs
 from gemmsim.emulation import Config, ConfigError, Rule, dynamo_configs, emulate

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from emulation.agreement import NARROW, numbers, same, with_gradients
-from support_long import long_but
+from support.long import long_but
 from torch._subclasses import FakeTensorMode
 
 import gemmsim as gs

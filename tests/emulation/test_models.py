@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support_models import MODELS, gradients, make, run
+from support.models import MODELS, gradients, make, run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 

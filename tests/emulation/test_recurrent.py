@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support_leaves import compare, passes, tensors
-from support_long import long_but
-from support_rounding import assert_near
+from support.leaves import compare, passes, tensors
+from support.long import long_but
+from support.rounding import assert_near
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
 

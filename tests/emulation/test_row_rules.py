@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from emulation.compiling import forget, graphs
-from support_long import long_but
-from support_rounding import assert_near, largest
+from support.long import long_but
+from support.rounding import assert_near, largest
 from torch import nn
 
 import gemmsim as gs

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from emulation.agreement import NARROW, numbers, same, with_gradients
-from support_rounding import assert_near
+from support.rounding import assert_near
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gemmsim as gs

@@ -10,7 +10,7 @@ import pytest
 import torch
 from emulation.samples import operators
 from support import LONG
-from support_models import MODELS, make
+from support.models import MODELS, make
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only

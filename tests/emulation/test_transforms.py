@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 
 import gemmsim as gs
 from gemmsim.emulation import ConfigError, Rule, carry, emulate

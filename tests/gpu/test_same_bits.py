@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_accumulators import CASES, operands
-from support_hardware import choices
+from support.accumulators import CASES, operands
+from support.hardware import choices
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

@@ -1,6 +1,6 @@
 """The kernels that ``benchmarks/gpu_timings.py`` times give the bits of the CPU: the same template parameters, on less data.
 
-Products in every tile (``support_cuda_tiles``); casts, block formats and row operations as they are timed. Those of
+Products in every tile (``support.cuda_tiles``); casts, block formats and row operations as they are timed. Those of
 tensor cores are in ``test_tensor_cores.py``.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_tiles import SHAPES, Shape, asked_tile, benchmark, operands, tiles_for, timed_specs
+from support.cuda_tiles import SHAPES, Shape, asked_tile, benchmark, operands, tiles_for, timed_specs
 
 import gemmsim as gs
 from gemmsim.backends import cuda

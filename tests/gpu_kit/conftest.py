@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
-from support_gpu_kit import BENCHMARKS
+from support.gpu_kit import BENCHMARKS
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support_gpu_kit import BENCHMARKS, STANDIN, driver_folder
+from support.gpu_kit import BENCHMARKS, STANDIN, driver_folder
 
 pytestmark = pytest.mark.cuda
 

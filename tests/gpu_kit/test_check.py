@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support_gpu_kit import check, command, environment
+from support.gpu_kit import check, command, environment
 
 pytestmark = pytest.mark.cuda
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support_gpu_kit import BENCHMARKS, check, environment
+from support.gpu_kit import BENCHMARKS, check, environment
 
 
 def run(**settings):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support_gpu_kit import BENCHMARKS, environment
+from support.gpu_kit import BENCHMARKS, environment
 
 MACHINE = {"gpu": "H200", "torch": "2.11.0", "driver": "580"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support_gpu_kit import BENCHMARKS, environment
+from support.gpu_kit import BENCHMARKS, environment
 
 pytestmark = pytest.mark.cuda
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_mmasim import INTEGERS, dots, numbers, operation
+from support.mmasim import INTEGERS, dots, numbers, operation
 
 from gemmsim import hardware
 

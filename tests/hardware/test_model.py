@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from support_hardware import is_sampled
+from support.hardware import is_sampled
 
 from gemmsim import hardware
 from gemmsim.formats import FP64, parse_cast

@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from support_fork import run_forked
-from support_mx import inputs
+from support.fork import run_forked
+from support.mx import inputs
 
 import gemmsim as gs
 from gemmsim.backends import cpu

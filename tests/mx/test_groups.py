@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_processes import needs_processes, run_two_processes
+from support.processes import needs_processes, run_two_processes
 
 import gemmsim as gs
 from gemmsim.compat import torchao

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support_fork import run_forked
+from support.fork import run_forked
 
 import gemmsim as gs
 

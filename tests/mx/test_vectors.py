@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import support_mx as vectors
 import torch
+from support import mx as vectors
 
 from gemmsim.backends import cpu
 from gemmsim.formats import parse

@@ -9,7 +9,7 @@ import pickle
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 from torch import nn
 
 import gemmsim as gs

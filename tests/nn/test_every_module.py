@@ -10,8 +10,8 @@ import pickle
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_functional import first, make, modules
-from support_rounding import assert_gradients
+from support.functional import first, make, modules
+from support.rounding import assert_gradients
 
 import gemmsim.nn
 from gemmsim.nn import Quantizer

@@ -8,7 +8,7 @@ import io
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 

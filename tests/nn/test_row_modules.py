@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 from torch import nn
 
 import gemmsim as gs

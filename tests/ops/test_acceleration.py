@@ -9,7 +9,7 @@ import threading
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import orders_differ
+from support.rounding import orders_differ
 
 import gemmsim as gs
 from gemmsim.backends import cublas

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_functional import BATCHED, calls
-from support_rounding import UNITS, assert_gradients, assert_near
+from support.functional import BATCHED, calls
+from support.rounding import UNITS, assert_gradients, assert_near
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map

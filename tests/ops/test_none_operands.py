@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from support_functional import calls
+from support.functional import calls
 
 import gemmsim as gs
 import gemmsim.nn as qnn

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from support import ROOT
-from support_fork import run_forked
-from support_processes import needs_processes, run_two_processes
+from support.fork import run_forked
+from support.processes import needs_processes, run_two_processes
 
 WORKER = """
 from torch.distributed.device_mesh import init_device_mesh

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from support_fork import run_forked
+from support.fork import run_forked
 
 import gemmsim as gs
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode

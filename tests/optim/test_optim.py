@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import assert_near
+from support.rounding import assert_near
 
 import gemmsim as gs
 from gemmsim.formats import parse_cast

@@ -7,8 +7,8 @@ import random
 from fractions import Fraction
 
 import pytest
-from support_fused import ROWS, TEXTS
-from support_hardware import assert_same, operands
+from support.fused import ROWS, TEXTS
+from support.hardware import assert_same, operands
 
 from gemmsim import reference
 from gemmsim.arithmetic import Accumulator, Fused

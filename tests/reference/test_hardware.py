@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support import GOLDEN, run_python
-from support_hardware import assert_same, by_mma, choices, number, operands, registers, same, values_by_mma
+from support.hardware import assert_same, by_mma, choices, number, operands, registers, same, values_by_mma
 
 from gemmsim import acc, hardware
 from gemmsim.arithmetic import Accumulator

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_accumulators import CASES, operands
+from support.accumulators import CASES, operands
 
 import gemmsim as gs
 from gemmsim.arithmetic import constructors

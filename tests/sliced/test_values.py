@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal, assert_values_equal
-from support_rounding import gamma
+from support.rounding import gamma
 
 import gemmsim as gs
 from gemmsim import reference, sliced

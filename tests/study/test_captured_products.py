@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support_rounding import FLOAT64
+from support.rounding import FLOAT64
 from torch import nn
 
 import gemmsim as gs

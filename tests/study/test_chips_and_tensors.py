@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support_rounding import FLOAT64, assert_product
+from support.rounding import FLOAT64, assert_product
 from torch import nn
 from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 import torch
-from support_rounding import FLOAT64
+from support.rounding import FLOAT64
 from typer.testing import CliRunner
 
 import gemmsim as gs

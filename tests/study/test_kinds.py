@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_rounding import FLOAT64
+from support.rounding import FLOAT64
 
 import gemmsim as gs
 from gemmsim import study

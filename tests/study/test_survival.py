@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support_fork import run_forked
+from support.fork import run_forked
 
 from gemmsim import study
 from gemmsim.study import store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_rounding import assert_near, largest, magnitudes
+from support.rounding import assert_near, largest, magnitudes
 from torch import nn
 
 from gemmsim import tensor_quant as tq

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 
 from gemmsim import tensor_quant as tq
 from gemmsim.tensor_quant.amax_search import entropy_amax, mse_amax

@@ -6,7 +6,7 @@ import io
 
 import pytest
 import torch
-from support_rounding import assert_near, largest, magnitudes
+from support.rounding import assert_near, largest, magnitudes
 from torch import nn
 
 from gemmsim import tensor_quant as tq

@@ -1,6 +1,6 @@
 """Every combination of flags of a format, rounding and overflow policy, as casts, operands, products, outputs and registers.
 
-``support_flags`` enumerates them: kinds of specials, with and without sign, -0, subnormals and infinity, all roundings, all
+``support.flags`` enumerates them: kinds of specials, with and without sign, -0, subnormals and infinity, all roundings, all
 policies; each for a shape of format that takes another way through the library. The reference decides, on every instruction set.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from support import LONG, assert_bitwise_equal
-from support_cpu import isas
-from support_flags import POLICIES, ROUNDINGS, SHAPES, casts, float_formats, legal, other_formats, points
+from support.cpu import isas
+from support.flags import POLICIES, ROUNDINGS, SHAPES, casts, float_formats, legal, other_formats, points
 from torch import Tensor
 
 import gemmsim as gs
@@ -303,7 +303,7 @@ OTHER_CASTS = {"FixedFormat": 576, "SupernormalFormat": 768, "Binary8Format": 48
 
 
 def test_no_combination_is_left_out():
-    """What is refused raises a FormatError where the text of the formats says so (support_flags), and nowhere else."""
+    """What is refused raises a FormatError where the text of the formats says so (support.flags), and nowhere else."""
     walked = [
         (shape, cast)
         for shape, specials in CASES

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, isas
+from support.cpu import assert_equals_reference, isas
 
 from gemmsim import quantize
 from gemmsim.arithmetic import GemmSpec

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, operand
+from support.cpu import assert_equals_reference, operand
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

@@ -10,7 +10,7 @@ import random
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference
+from support.cpu import assert_equals_reference
 
 from gemmsim import GemmSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, compensated_operands, isas
+from support.cpu import assert_equals_reference, compensated_operands, isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

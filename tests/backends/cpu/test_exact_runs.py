@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, operand
+from support.cpu import assert_equals_reference, operand
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

@@ -6,9 +6,9 @@ import random
 
 import pytest
 import torch
-from support_cpu import KINDS, assert_equals_reference, isas, operand
-from support_fused import ROWS, TEXTS
-from support_hardware import assert_same, operands
+from support.cpu import KINDS, assert_equals_reference, isas, operand
+from support.fused import ROWS, TEXTS
+from support.hardware import assert_same, operands
 
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec

@@ -11,7 +11,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, operand
+from support.cpu import assert_equals_reference, operand
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

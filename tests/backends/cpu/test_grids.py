@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 import gemmsim as gs
 from gemmsim import reference

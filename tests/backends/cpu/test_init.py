@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas, operand
+from support.cpu import isas, operand
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, SpecError

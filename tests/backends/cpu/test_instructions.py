@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import isas
-from support_hardware import assert_same, choices, operands, values_by_mma
+from support.cpu import isas
+from support.hardware import assert_same, choices, operands, values_by_mma
 
 from gemmsim import acc, reference
 from gemmsim.arithmetic import GemmSpec

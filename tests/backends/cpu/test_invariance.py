@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

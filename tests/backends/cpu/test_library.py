@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 import torch
-from support_cpu import isas
-from support_fork import run_forked
+from support.cpu import isas
+from support.fork import run_forked
 
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends import cpu

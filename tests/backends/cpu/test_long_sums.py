@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from support import LONG, assert_bitwise_equal, run_python
-from support_cpu import isas
+from support.cpu import isas
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, assert_isas_agree, isas, normal, shortened
+from support.cpu import assert_equals_reference, assert_isas_agree, isas, normal, shortened
 
 from gemmsim import quantize, reference
 from gemmsim.arithmetic import GemmSpec

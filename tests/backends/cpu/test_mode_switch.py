@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference, frequent_operands
+from support.cpu import assert_equals_reference, frequent_operands
 
 from gemmsim.arithmetic import GemmSpec
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_cpu import any_operands, assert_equals_reference, normal
+from support.cpu import any_operands, assert_equals_reference, normal
 
 from gemmsim.arithmetic import GemmSpec
 

@@ -11,7 +11,7 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 from gemmsim import reference
 from gemmsim.backends import cpu

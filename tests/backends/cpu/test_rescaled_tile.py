@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, isas
+from support.cpu import assert_equals_reference, isas
 
 from gemmsim import quantize
 from gemmsim.arithmetic import GemmSpec

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 import gemmsim as gs
 from gemmsim import reference

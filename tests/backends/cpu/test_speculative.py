@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec

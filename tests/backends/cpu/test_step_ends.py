@@ -10,7 +10,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import assert_equals_reference, isas, normal
+from support.cpu import assert_equals_reference, isas, normal
 
 from gemmsim import qmatmul, reference
 from gemmsim.arithmetic import GemmSpec

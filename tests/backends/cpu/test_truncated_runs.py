@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support_cpu import any_operands, assert_equals_reference, assert_isas_agree, normal, shortened
+from support.cpu import any_operands, assert_equals_reference, assert_isas_agree, normal, shortened
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec

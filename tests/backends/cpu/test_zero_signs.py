@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support_cpu import assert_equals_reference
+from support.cpu import assert_equals_reference
 
 from gemmsim import GemmSpec, reference
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import gamma
+from support.rounding import gamma
 
 import gemmsim as gs
 from gemmsim.backends import cublas

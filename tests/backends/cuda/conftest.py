@@ -25,12 +25,12 @@ def casts_on_the_host(monkeypatch):
 @pytest.fixture
 def compiled_before(request):
     """Whether the test need not compile these pairs of a source and an architecture again."""
-    import support_traces
+    from support import traces
 
     ask = not (request.config.getoption("--remember") or request.config.getoption("--long"))
 
     def compiled_before(*kernels):
-        return support_traces.compiled_before(request.node.nodeid, request.node.path, kernels, ask)
+        return traces.compiled_before(request.node.nodeid, request.node.path, kernels, ask)
 
     return compiled_before
 

@@ -7,8 +7,8 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import operand
-from support_cuda_gemm import Call, compile_on_host, host_gemm, sources_of
+from support.cpu import operand
+from support.cuda_gemm import Call, compile_on_host, host_gemm, sources_of
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec

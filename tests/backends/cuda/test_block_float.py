@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import run_rows_on_host
+from support.cuda_gemm import run_rows_on_host
 
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda.casts import block_float as cuda_block_float

@@ -11,8 +11,8 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda import host_quantize
-from support_host import host_library
+from support.cuda import host_quantize
+from support.host import host_library
 
 from gemmsim import reference
 from gemmsim.arithmetic import UnsupportedSpec

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, host_codes, host_gemm, sources_of_codes
+from support.cuda_gemm import compile_on_host, host_codes, host_gemm, sources_of_codes
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.backends import cpu

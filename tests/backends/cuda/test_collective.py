@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 import torch
 from support import ROOT, assert_bitwise_equal
-from support_collective import ALL, fake_hopper, mapped  # noqa: F401
-from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
+from support.collective import ALL, fake_hopper, mapped  # noqa: F401
+from support.tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim import acc

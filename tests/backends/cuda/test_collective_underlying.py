@@ -8,9 +8,9 @@ from ctypes import c_int64, c_uint8, c_uint64
 
 import pytest
 import torch
-from support_cute import include_options
-from support_host import HOST, host_library
-from support_tensor_cores import encode_map
+from support.cute import include_options
+from support.host import HOST, host_library
+from support.tensor_cores import encode_map
 
 from gemmsim.backends.cuda.tensor_cores import cutlass_mainloop, cutlass_params
 from gemmsim.backends.cuda.tensor_cores.cutlass_params import Lines, grid_of, params_of

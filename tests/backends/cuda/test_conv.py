@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cuda import host_quantize
-from support_cuda_gemm import _run, host_multiply
-from support_device_tables import gpu  # noqa: F401
+from support.cuda import host_quantize
+from support.cuda_gemm import _run, host_multiply
+from support.device_tables import gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.backends import convert, cuda, route

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
-from support_cuda_tiles import asked_tile
+from support.cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
+from support.cuda_tiles import asked_tile
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import operand
-from support_cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
+from support.cpu import operand
+from support.cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
 
 from gemmsim import formats
 from gemmsim.arithmetic import GemmSpec

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 from support import ROOT, assert_bitwise_equal
-from support_cute import cute_kernels, run_atoms, run_program
+from support.cute import cute_kernels, run_atoms, run_program
 
 import gemmsim as gs
 from gemmsim import reference

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from support import LONG, assert_bitwise_equal
-from support_cuda_gemm import Call, compile_on_host, cuda_gemm, host_events, sources_of, watching_sources_of
+from support.cuda_gemm import Call, compile_on_host, cuda_gemm, host_events, sources_of, watching_sources_of
 from torch import Tensor
 
 from gemmsim import reference

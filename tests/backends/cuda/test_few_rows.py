@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
-from support_cuda_tiles import asked_tile, gemm_sources, tile_of
+from support.cuda_gemm import compile_on_host, cuda_gemm, host_gemm, sources_of
+from support.cuda_tiles import asked_tile, gemm_sources, tile_of
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
@@ -78,7 +78,7 @@ def test_they_are_for_few_rows():
 
 
 def test_scales_and_chips_have_none():
-    from support_cuda_tiles import Shape
+    from support.cuda_tiles import Shape
 
     for text in ("mxfp8_e4m3 : scaled(fp32)", ":hw(hopper, wgmma, e4m3)"):
         with asked_tile(7):

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import operand
-from support_cuda_gemm import compile_on_host, host_blocks, host_gemm, host_multiply, sources_of
-from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
+from support.cpu import operand
+from support.cuda_gemm import compile_on_host, host_blocks, host_gemm, host_multiply, sources_of
+from support.cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec

@@ -6,9 +6,9 @@ import random
 
 import torch
 from support import assert_bitwise_equal
-from support_cpu import KINDS, operand
-from support_cuda_gemm import compile_on_host, host_gemm, sources_of
-from support_fused import ROWS, TEXTS
+from support.cpu import KINDS, operand
+from support.cuda_gemm import compile_on_host, host_gemm, sources_of
+from support.fused import ROWS, TEXTS
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import operand
-from support_cuda_gemm import Call, compile_on_host, cuda_gemm, host_gemm, sources_of
-from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
+from support.cpu import operand
+from support.cuda_gemm import Call, compile_on_host, cuda_gemm, host_gemm, sources_of
+from support.cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import _run, compile_on_host, cuda_blocks, host_blocks, sources_of_blocks
+from support.cuda_gemm import _run, compile_on_host, cuda_blocks, host_blocks, sources_of_blocks
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_collective import fake_gpu, fake_hopper  # noqa: F401
-from support_cuda import run_on_host
-from support_cuda_mx import decode_as_tiles
-from support_matrix import launching
-from support_matrix import on_host as matrices_on_host
+from support.collective import fake_gpu, fake_hopper  # noqa: F401
+from support.cuda import run_on_host
+from support.cuda_mx import decode_as_tiles
+from support.matrix import launching
+from support.matrix import on_host as matrices_on_host
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator

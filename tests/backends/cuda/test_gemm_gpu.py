@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import operand
-from support_cuda import host_quantize
-from support_cuda_gemm import host_gemm, host_multiply
-from support_cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
+from support.cpu import operand
+from support.cuda import host_quantize
+from support.cuda_gemm import host_gemm, host_multiply
+from support.cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

@@ -10,7 +10,7 @@ import mmap
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import host_gemm
+from support.cuda_gemm import host_gemm
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

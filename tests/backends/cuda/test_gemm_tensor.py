@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import pytest
 import torch
-from support_cuda import run_on_host
-from support_cuda_mx import decode_as_tiles
+from support.cuda import run_on_host
+from support.cuda_mx import decode_as_tiles
 
 import gemmsim as gs
 from gemmsim.arithmetic import UnsupportedSpec

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-import support_traces
 import torch
-from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, cuda_gemm, host_blocks, host_gemm
-from support_cuda_tiles import SHAPES, Shape, asked_tile, gemm_sources, operands, tile_of, tiles_for, timed_specs
+from support import assert_bitwise_equal, traces
+from support.cuda_gemm import compile_on_host, cuda_gemm, host_blocks, host_gemm
+from support.cuda_tiles import SHAPES, Shape, asked_tile, gemm_sources, operands, tile_of, tiles_for, timed_specs
 from torch import Tensor
 
 import gemmsim as gs
@@ -51,7 +50,7 @@ def encoded(x: Tensor, fmt: object, dim: int) -> Coded:
 
 def compare(text: str, shape: Shape) -> None:
     """The product with its kernels run on the host, beside the CPU backend's."""
-    if support_traces.current is None:
+    if traces.current is None:
         compile_together()
     spec, (a, b) = GemmSpec.of(text), operands(text, shape)
     got = torch.full((shape.m, shape.n), 7.0)

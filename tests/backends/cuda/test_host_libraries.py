@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import support_host
-from support_host import host_library
+from support import host as support_host
+from support.host import host_library
 
 pytestmark = pytest.mark.cuda
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_host import host_library
-from support_matrix import chain_product, launching, scaled_product
-from support_tensor_cores import fake_gpu, run_on_gpu, simt_blocks  # noqa: F401
+from support.host import host_library
+from support.matrix import chain_product, launching, scaled_product
+from support.tensor_cores import fake_gpu, run_on_gpu, simt_blocks  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec

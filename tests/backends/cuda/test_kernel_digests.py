@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import ROOT
-from support_host import SHIM
+from support.host import SHIM
 
 from gemmsim.backends.cuda import KernelSource, family_sources
 

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import _launching, _run, compile_on_host
-from support_device_tables import FakeCuda
+from support.cuda_gemm import _launching, _run, compile_on_host
+from support.device_tables import FakeCuda
 
 import gemmsim as gs
 from gemmsim import reference

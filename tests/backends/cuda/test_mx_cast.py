@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_mx import (
+from support.cuda_mx import (
     MX_NAMES,
     cpu_encode,
     hard_rows,

@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda import run_on_host
-from support_cuda_mx import MX_NAMES, cpu_encode, hard_rows, packings
+from support.cuda import run_on_host
+from support.cuda_mx import MX_NAMES, cpu_encode, hard_rows, packings
 
 from gemmsim.backends.cuda.casts import mx_cast
 from gemmsim.formats import BlockFormat, parse_block

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import Call, compile_on_host, counting_sources_of, host_count
+from support.cuda_gemm import Call, compile_on_host, counting_sources_of, host_count
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, UnsupportedSpec

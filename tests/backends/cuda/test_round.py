@@ -12,7 +12,7 @@ import math
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda import run_on_host
+from support.cuda import run_on_host
 
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda import KernelSource, compile_kernel

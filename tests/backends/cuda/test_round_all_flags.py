@@ -12,8 +12,8 @@ import random
 import pytest
 import torch
 from support import LONG, assert_bitwise_equal
-from support_cuda import run_on_host
-from support_flags import POLICIES, ROUNDINGS, SHAPES, casts, float_formats, points
+from support.cuda import run_on_host
+from support.flags import POLICIES, ROUNDINGS, SHAPES, casts, float_formats, points
 
 from gemmsim import reference
 from gemmsim.backends.cuda.casts.cast import CastArgs, cast_args, cast_blocks, cast_source

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda import host_quantize
-from support_cuda_gemm import compile_on_host, host_gemm, sources_of
+from support.cuda import host_quantize
+from support.cuda_gemm import compile_on_host, host_gemm, sources_of
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import compile_on_host, run_rows_on_host
+from support.cuda_gemm import compile_on_host, run_rows_on_host
 
 import gemmsim as gs
 from gemmsim import functional

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import run_rows_on_host
+from support.cuda_gemm import run_rows_on_host
 
 from gemmsim import tensor_quant as tq
 from gemmsim.backends import cpu

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
+from support.tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
 from gemmsim import acc
 from gemmsim.arithmetic import GemmSpec

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
+from support.tensor_cores import fake_gpu, run_on_gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim import acc, hardware

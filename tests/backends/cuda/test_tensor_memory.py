@@ -9,8 +9,8 @@ import ctypes
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_host import HOST, host_library
-from support_traces import traced
+from support.host import HOST, host_library
+from support.traces import traced
 
 import gemmsim as gs
 from gemmsim.arithmetic import Accumulator, GemmSpec

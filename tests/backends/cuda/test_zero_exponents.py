@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cuda_gemm import host_gemm
+from support.cuda_gemm import host_gemm
 
 import gemmsim as gs
 from gemmsim import acc, hardware

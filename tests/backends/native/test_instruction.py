@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_tensor_cores import fake_gpu  # noqa: F401
+from support.tensor_cores import fake_gpu  # noqa: F401
 
 import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec

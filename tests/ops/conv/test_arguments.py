@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import GOLDEN, LONG, assert_values_equal
-from support_conv import CONVS, TRANSPOSES
+from support.conv import CONVS, TRANSPOSES
 
 import gemmsim as gs
 

@@ -1,15 +1,15 @@
 """Convolutions with operands in block formats: the product of a matrix of windows and the weight, blocks along k.
 
-The windows are gathered number by number (``support_conv``), or by ``unfold``; the products are ``qmatmul``'s, whose bits
+The windows are gathered number by number (``support.conv``), or by ``unfold``; the products are ``qmatmul``'s, whose bits
 have tests of their own.
 """
 
 from __future__ import annotations
 
 import pytest
-import support_conv as definition
 import torch
 from support import bits
+from support import conv as definition
 
 import gemmsim as gs
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_conv import CONVS
-from support_rounding import assert_gradients
+from support.conv import CONVS
+from support.rounding import assert_gradients
 
 import gemmsim as gs
 

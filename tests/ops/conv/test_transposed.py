@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import support_conv as definition
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
+from support import conv as definition
 from torch import nn
 
 import gemmsim as gs

@@ -6,12 +6,12 @@ import math
 import random
 
 import pytest
-import support_conv as definition
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_cpu import isas, operand
+from support import conv as definition
+from support.cpu import isas, operand
 
 import gemmsim as gs
 from gemmsim.backends import cpu

@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_cpu import isas
+from support.cpu import isas
 
 import gemmsim as gs
 from gemmsim import acc, reference

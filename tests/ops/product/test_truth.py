@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import gamma
+from support.rounding import gamma
 
 import gemmsim as gs
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import assert_bitwise_equal
-from support_rounding import assert_gradients, assert_near, largest
+from support.rounding import assert_gradients, assert_near, largest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gemmsim as gs

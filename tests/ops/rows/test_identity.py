@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from support_rounding import assert_near, largest
+from support.rounding import assert_near, largest
 from torch import Tensor
 from torch.nn import functional as F
 

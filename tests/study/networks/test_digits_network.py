@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 import torch
 from support import assert_bitwise_equal
-from support_rounding import gamma
+from support.rounding import gamma
 
 from gemmsim.study.errors import StudyError
 from gemmsim.study.networks import digits, make, training

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from support_cuda import tiny_kernel
+from support.cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda.jit import cache as cache_module

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 from support import ROOT, run_python
-from support_cuda import broken_kernel, tiny_kernel
+from support.cuda import broken_kernel, tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda.jit import arch as arch_module

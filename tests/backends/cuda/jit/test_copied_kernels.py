@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support_cuda import tiny_kernel
+from support.cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import PackageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support_cuda import tiny_kernel
+from support.cuda import tiny_kernel
 
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda import KernelSource, compile_kernel

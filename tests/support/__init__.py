@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
 #: Whether this is a long run (``make test-long``), which looks at more of what a short one samples.
 LONG = os.environ.get("GEMMSIM_TESTS_LONG") == "1"
 
-#: Takes what would be compared, where not all is computed (support_traces).
+#: Takes what would be compared, where not all is computed (support.traces).
 compared: Callable[[Tensor, Tensor, bool], None] | None = None
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

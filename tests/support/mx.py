@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-GOLDEN = Path(__file__).resolve().parent / "golden" / "mx"
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "mx"
 
 _ELEMENTS = {
     "fp8_e4m3": "mxfp8_e4m3", "fp8_e5m2": "mxfp8_e5m2", "fp6_e2m3": "mxfp6_e2m3", "fp6_e3m2": "mxfp6_e3m2",

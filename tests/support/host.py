@@ -15,9 +15,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import LONG, ROOT
 
 from gemmsim.backends.cuda.jit.toolchain import header_root
+from support import LONG, ROOT
 
 HOST = ROOT / "tests" / "backends" / "cuda" / "host"
 SHIM = HOST / "shim.h"

@@ -9,8 +9,6 @@ from ctypes import c_int64, c_void_p
 
 import pytest
 import torch
-from support_cuda import run_on_host
-from support_mx import inputs
 from torch import Tensor
 
 from gemmsim.backends import cpu
@@ -19,6 +17,8 @@ from gemmsim.backends.cuda.casts.mx_format import mx_literal
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import BlockFormat
 from gemmsim.mx.arguments import code_shape, scale_shape
+from support.cuda import run_on_host
+from support.mx import inputs
 
 #: Every element format, scale format, rule, rounding and mode.
 MX_NAMES = [

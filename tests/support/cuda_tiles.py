@@ -17,8 +17,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from support import ROOT
-from support_cuda_gemm import _launching, cuda_blocks, cuda_gemm
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
@@ -28,6 +26,8 @@ from gemmsim.backends.cuda.simt import launch_cache, tile_heuristic
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
+from support import ROOT
+from support.cuda_gemm import _launching, cuda_blocks, cuda_gemm
 
 __all__ = [
     "SHAPES", "Shape", "asked_tile", "benchmark", "gemm_sources", "operands", "tile_of", "tiles_for", "timed_specs",

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from support_host import HOST, host_library
-from support_tensor_cores import encode_map
-from support_traces import traced
 from torch import Tensor
 
 from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware
@@ -20,6 +17,9 @@ from gemmsim.backends.cuda.simt.gemm_source import hardware_literal
 from gemmsim.backends.cuda.tensor_cores import cutlass_params, native_mma, wgmma_block_scaled
 from gemmsim.backends.cuda.tensor_cores.route import named_instruction
 from gemmsim.backends.encoded_operand import Coded
+from support.host import HOST, host_library
+from support.tensor_cores import encode_map
+from support.traces import traced
 
 Launch = Callable[[KernelSource, torch.device, tuple[int, int, int], ctypes.Structure], None]
 

@@ -28,15 +28,15 @@ from types import FunctionType, ModuleType, NoneType
 from typing import Any
 
 import pytest
-import support
 import torch
-from support import GOLDEN, ROOT, bits
-from support_kept import Kept, digest_of, statements
 from torch import Tensor
 
+import support
 from gemmsim import reference
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.cuda.jit.toolchain import header_root
+from support import GOLDEN, ROOT, bits
+from support.kept import Kept, digest_of, statements
 
 #: What specs become launches with.
 _LAUNCHING = ("backends", "lowering")
@@ -59,6 +59,8 @@ def _host_sources() -> str:
     return digest.hexdigest()[:32]
 
 
+SUPPORT = ROOT / "tests" / "support" / "__init__.py"
+
 #: By tests that run kernels, and by those that do not.
 RAN = Kept(GOLDEN / "host_results.json", _host_sources)
 COMPUTED = Kept(GOLDEN / "reference_results.json", lambda: digest_of(_python(_REFERENCE)))
@@ -68,12 +70,13 @@ COMPILED = Kept(GOLDEN / "compiled_results.json", lambda: "")
 
 @functools.cache
 def _texts(test: Path) -> bytes:
-    """Of a file of tests and of the files beside ``support.py`` that it imports."""
+    """Of a file of tests and of the files of ``support`` that it imports."""
     found = [test]
     for path in found:
-        for name in re.findall(r"^\s*(?:from|import) (support\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
-            if (other := ROOT / "tests" / f"{name}.py") not in found:
-                found.append(other)
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"^\s*from support\.(\w+) import|^\s*from support import (\w+)", text, re.MULTILINE)
+        others = [ROOT / "tests" / "support" / f"{one or other}.py" for one, other in names]
+        found += [path for path in dict.fromkeys([SUPPORT, *others]) if path.is_file() and path not in found]
     return b"".join(map(statements, found))
 
 
@@ -219,7 +222,7 @@ def _tracing(module: ModuleType | None) -> Iterator[Trace]:
     current = trace = Trace()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(support, "compared", trace.compared)
-        users = [module, *(found for name, found in sys.modules.items() if name.startswith("support_"))]
+        users = [module, *(found for name, found in sys.modules.items() if name.startswith("support."))]
         for user in (reference, *filter(None, users)):
             for name, value in list(vars(user).items()):
                 if user is not sys.modules[__name__] and isinstance(value, FunctionType) and value in _RESULTS:

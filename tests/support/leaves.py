@@ -6,10 +6,10 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from emulation.net import net
-from support import assert_bitwise_equal
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gemmsim.emulation import emulate
+from support import assert_bitwise_equal
 
 
 @contextmanager

@@ -14,12 +14,12 @@ from types import ModuleType
 
 import pytest
 import torch
-from support import ROOT, bits
-from support_host import host_library
-from support_traces import traced
 from torch import Tensor
 
 from gemmsim.backends.cuda.jit.toolchain import nvidia_folders, toolchain
+from support import ROOT, bits
+from support.host import host_library
+from support.traces import traced
 
 _CRT = "include/crt/host_defines.h"
 

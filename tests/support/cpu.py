@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import torch
-from support import assert_bitwise_equal
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
+from support import assert_bitwise_equal
 
 #: Data that the planner tells apart: bounded or not, on a coarse grid or not, finite or not.
 KINDS = ["normal", "wide", "tiny", "small", "huge", "special", "relu"]

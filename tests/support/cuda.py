@@ -7,14 +7,14 @@ import functools
 
 import pytest
 import torch
-from support_host import host_library
-from support_traces import traced
 from torch import Tensor
 
 from gemmsim.backends.cuda.casts import cast as cuda_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.formats import Cast
 from gemmsim.lowering.abi_constants import Site
+from support.host import host_library
+from support.traces import traced
 
 #: Without the C++ library, which kernels do not use: half the time.
 _LINK = ("-nodefaultlibs", "-lc", "-lm", "-lgcc", "-Wl,--no-undefined")

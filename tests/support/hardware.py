@@ -6,9 +6,9 @@ import math
 import random
 from typing import NamedTuple
 
-import support
 import torch
 
+import support
 from gemmsim import acc, hardware
 from gemmsim.arithmetic import Hardware
 

@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
-import support_traces
 import torch
-from support_host import host_library
-from support_traces import traced
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
@@ -23,6 +20,9 @@ from gemmsim.backends.cuda.casts import scaled_casts as cuda_scaled_cast
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.product import Product
 from gemmsim.formats import Format
+from support import traces
+from support.host import host_library
+from support.traces import traced
 
 cuda_gemm = importlib.import_module("gemmsim.backends.cuda.simt.gemm")
 
@@ -66,7 +66,7 @@ def _unit(sources: list[KernelSource]) -> str:
 def compile_on_host(sources: Iterable[KernelSource]) -> None:
     """Compiles what is not compiled yet."""
     new = [s for s in dict.fromkeys(sources) if s not in _entries]
-    if not new or support_traces.current is not None:
+    if not new or traces.current is not None:
         return
     loaded = host_library(_unit(new), "a unit of kernels")
     for i, source in enumerate(new):

@@ -2,7 +2,7 @@
 
 The lists are tests/compat/import_lines/<peer>.txt: one import a line as it is written for the peer, then optionally two
 spaces and ``# differs: ...`` or ``# not offered: ...``. Lines that begin with ``#`` name where the next ones were found.
-The sections in docs/reference/compat/<peer>.md are written from them by ``python tests/support_import_lines.py [PEER...]``.
+The sections in docs/reference/compat/<peer>.md are written from them by ``python tests/support/import_lines.py [PEER...]``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 LISTS = ROOT / "tests" / "compat" / "import_lines"
 PAGES = ROOT / "docs" / "reference" / "compat"
 #: The package that a peer's users import, where that is not the peer's name in ``gemmsim.compat``.
@@ -103,7 +103,7 @@ def section(peer: str) -> str:
         HEADING,
         "",
         f"In a script, `{name}` of an import becomes `{new}`{whole}. {_summary(lines)}",
-        f"`python tests/support_import_lines.py` writes this section from `tests/compat/import_lines/{peer}.txt`, which names",
+        f"`python tests/support/import_lines.py` writes this section from `tests/compat/import_lines/{peer}.txt`, which names",
         "the sources of the lines; a test runs each of them.",
         "",
         *_table([line for line in lines if line.verdict != "works"]),

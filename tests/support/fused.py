@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from support_hardware import choices
-
 from gemmsim import acc
 from gemmsim.arithmetic import Fused, Hardware
 from gemmsim.hardware import FusedBlock
+from support.hardware import choices
 
 _OUTS = {"rz23": "e8m23/rtz", "e8m13": "e8m13/rtz", "rne10": "e5m10"}
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support_tensor_cores import MAP, FakeGpu, fake_gpu, matrix, memory, whole  # noqa: F401
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Hardware, Promote
 from gemmsim.backends import cpu
 from gemmsim.backends.cuda.tensor_cores import cutlass_mainloop, native_mma
+from support.tensor_cores import MAP, FakeGpu, fake_gpu, matrix, memory, whole  # noqa: F401
 
 
 def mapped(raw: bytes, batch: int, element: int) -> Tensor:
