@@ -2,7 +2,7 @@
 // along the last dimension.
 #pragma once
 #include "cast/scaled.h"
-#include "gemmsim/device/lanes.h"
+#include "gemmsim/device/warp.h"
 
 namespace gemmsim {
 

@@ -1,6 +1,6 @@
 // Products by a mainloop of CUTLASS: what is known when a kernel is compiled.
 #pragma once
-#include "gemm/instruction_config.h"
+#include "gemm/tensor_cores/native_mma_config.h"
 
 namespace gemmsim {
 

@@ -12,7 +12,7 @@
 #include <cutlass/gemm/kernel/sm90_gemm_tma_warpspecialized_cooperative.hpp>
 #include "collective/config.h"
 #include "collective/epilogue.h"
-#include "gemm/element_types.h"
+#include "gemm/tensor_cores/element_types.h"
 
 namespace gemmsim {
 

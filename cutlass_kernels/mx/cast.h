@@ -1,8 +1,8 @@
 // Tensors to block formats and back: codes and scales, values of codes, or both at once (fake quantisation), in one pass.
 #pragma once
-#include "mx/any.h"
+#include "mx/strided.h"
 #include "mx/columns.h"
-#include "mx/whole.h"
+#include "mx/contiguous.h"
 
 namespace gemmsim {
 

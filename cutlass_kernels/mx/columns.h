@@ -1,9 +1,9 @@
 // Blocks along a dimension whose neighbour lies side by side in memory, as columns of a matrix: a thread has 8 bytes of each of a
 // block's rows, so blocks of two or four neighbouring columns. A warp reads and writes whole lines of each row.
 #pragma once
-#include "mx/packs.h"
-#include "mx/pairs.h"
-#include "mx/place.h"
+#include "mx/vector_io.h"
+#include "mx/bf16x2.h"
+#include "mx/thread_offsets.h"
 
 namespace gemmsim {
 

@@ -1,7 +1,7 @@
 // Exact values of the steps of row operations, as an integer with a sticky bit that is rounded once.
 // The complete but slow path: what a fast evaluation cannot decide comes here.
 #pragma once
-#include "rows/wide.h"
+#include "rows/multiprecision.h"
 
 namespace gemmsim::rows {
 

@@ -1,6 +1,6 @@
 // Sums of rows in a stated order, each addition rounded.
 #pragma once
-#include "rows/lanes.h"
+#include "rows/scalar_lane.h"
 
 namespace gemmsim::rows {
 

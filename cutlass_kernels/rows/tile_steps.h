@@ -1,12 +1,12 @@
-// The steps of row operations with their casts in the compiler's constants; the meaning of each is that of rows/lanes.h.
+// The steps of row operations with their casts in the compiler's constants; the meaning of each is that of rows/scalar_lane.h.
 //
 // Numbers inside float32's range are computed in double, rounded to odd, and then once to a format of up to 50 bits
-// (docs/design/rows.md). All else takes exact.h. Functions take the quick path of fast.h and call functions.h where that
+// (docs/design/rows.md). All else takes exact.h. Functions take the quick path of double_approximations.h and call functions.h where that
 // does not decide.
 #pragma once
-#include "gemmsim/device/odd.h"
+#include "gemmsim/device/round_to_odd.h"
 #include "gemmsim/device/round_cast.h"
-#include "rows/lanes.h"
+#include "rows/scalar_lane.h"
 #include "rows/tile_config.h"
 
 namespace gemmsim::rows {

@@ -16,7 +16,7 @@ __all__ = ["Finish"]
 class Finish:
     """``bias`` (N,) or none, the dtype ``work`` it is added in, and a deterministic ``cast`` or none.
 
-    ``work``: float32 or float64. On a GPU they are the kernel's last step (cutlass_kernels/gemm/finish.h), elsewhere
+    ``work``: float32 or float64. On a GPU they are the kernel's last step (gemm/simt/epilogue.h), elsewhere
     passes over the result (``gemmsim.backends.epilogue_passes``); the bits are the same.
     """
 

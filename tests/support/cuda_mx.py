@@ -108,7 +108,7 @@ def host_quantize_blocks(
 
 #: What tiles of products on tensor cores do with a line: a thread has 32 of its terms.
 _DECODER = """
-#include "mx/tensor_config.h"
+#include "mx/block_scaled_config.h"
 namespace gemmsim {
 struct DecoderArgs { const uint8_t *codes, *scales; uint16_t* out; int64_t k; };
 constexpr MxFormat kFormat = FORMAT;

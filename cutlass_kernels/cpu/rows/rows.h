@@ -2,7 +2,7 @@
 // (gemmsim/backends/cpu/rows.py).
 #pragma once
 #include "api.h"
-#include "rows/lanes.h"
+#include "rows/scalar_lane.h"
 
 namespace gemmsim {
 

@@ -1,4 +1,4 @@
-// This file computes the steps of row operations on vectors of doubles, with one row in each lane. rows/lanes.h defines
+// This file computes the steps of row operations on vectors of doubles, with one row in each lane. rows/scalar_lane.h defines
 // each step.
 //
 // Sums, products, quotients and roots are rounded to odd in double. The rounding to a format of up to 50 bits (random
@@ -7,7 +7,7 @@
 #pragma once
 #include "casts/elementwise.h"
 #include "tiles/rounders.h"
-#include "rows/lanes.h"
+#include "rows/scalar_lane.h"
 
 namespace gemmsim::NS {
 

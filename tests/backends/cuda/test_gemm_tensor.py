@@ -45,7 +45,7 @@ def test_lines_are_decoded_exactly(name, packing):
 
 
 _SCALES = """
-#include "mx/tensor_config.h"
+#include "mx/block_scaled_config.h"
 namespace gemmsim {
 struct ScalesArgs { const float *x, *y, *z; float* out; int64_t n; };
 constexpr MxFormat kFormat = FORMAT;
@@ -86,7 +86,7 @@ def test_both_tensors_scales_round_a_sum_once():
 
 
 _PLACES = """
-#include "mx/tensor_places.h"
+#include "mx/block_scaled_descriptors.h"
 namespace gemmsim { struct PlacesArgs { int32_t *chunk, *scale; uint64_t *descriptors; }; }
 extern "C" __global__ void gemmsim_kernel(const gemmsim::PlacesArgs args) {
     for (int row = 0; row < 128; ++row) {

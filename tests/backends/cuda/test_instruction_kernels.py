@@ -77,7 +77,7 @@ def test_tiles_and_batches(text):
 
 
 RING = """
-#include "gemm/group_config.h"
+#include "gemm/tensor_cores/wgmma_config.h"
 struct Args { int* out; int steps; };
 extern "C" __global__ void gemmsim_kernel(const Args args) {
     gemmsim::Ring<6> ring;

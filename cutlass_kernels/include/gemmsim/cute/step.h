@@ -1,7 +1,7 @@
 // What an atom's step is, said with CUTLASS's number types.
 #pragma once
 #include <cutlass/numeric_types.h>
-#include "gemmsim/device/in_range.h"
+#include "gemmsim/device/unchecked_steps.h"
 #include "gemmsim/formats.h"
 
 namespace gemmsim {

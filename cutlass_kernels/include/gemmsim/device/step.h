@@ -2,7 +2,7 @@
 // and atoms of CuTe (gemmsim/cute) compute with it.
 #pragma once
 #include "gemmsim/device/facts.h"
-#include "gemmsim/device/odd.h"
+#include "gemmsim/device/round_to_odd.h"
 
 #if defined(__CUDACC_RTC__)
 #define GEMMSIM_CALL __device__ __noinline__

@@ -1,4 +1,4 @@
-"""Products on NVIDIA GPUs whose additions are watched (cutlass_kernels/gemm/watched.h)."""
+"""Products on NVIDIA GPUs whose additions are watched (cutlass_kernels/gemm/simt/count_events.h)."""
 
 from __future__ import annotations
 

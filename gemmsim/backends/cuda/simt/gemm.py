@@ -1,4 +1,4 @@
-"""Matrix products on NVIDIA GPUs (cutlass_kernels/gemm/simt.h): the bits of the CPU backend and of the reference."""
+"""Matrix products on NVIDIA GPUs (cutlass_kernels/gemm/simt/simt.h): bits of the CPU backend and of the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gemmsim::GemmArgs (cutlass_kernels/gemm/config.h), field by field, and how tensors fill it."""
+"""gemmsim::GemmArgs (cutlass_kernels/gemm/simt/config.h), field by field, and how tensors fill it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of family ``gemm``: the few lines that instantiate cutlass_kernels/gemm/simt.h for a spec."""
+"""Kernels of family ``gemm``: the few lines that instantiate cutlass_kernels/gemm/simt/simt.h for a spec."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
     what = program_of(accumulator, operands.group)
     config, shared = gemm_config(spec, what, operands, tile, split), _shared_bytes(spec, what, operands, tile)
     text = (
-        '#include "gemm/simt.h"\n'
+        '#include "gemm/simt/simt.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n"
         f"static_assert(gemmsim::gemm_shared_bytes<kConfig>() == {shared});\n"
         f'extern "C" __global__ void __launch_bounds__({tile.threads}, 1) '

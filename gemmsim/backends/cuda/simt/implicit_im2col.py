@@ -1,4 +1,4 @@
-"""Convolutions as matrix products whose windows are read in place (cutlass_kernels/gemm/gather.h)."""
+"""Convolutions as matrix products whose windows are read in place (cutlass_kernels/gemm/simt/implicit_im2col.h)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A chain of additions is what such a product takes, however wide the GPU is. Orders that say how totals of runs meet
 (``chunked``, ``splitk``, ``interleaved``, ``pairwise``) leave each run to a block of its own, with the same bits; a
-second kernel adds the totals (cutlass_kernels/gemm/split.h, join.h). A sequential register has one run. Exact sums
+second kernel adds the totals (split_k.h, split_k_reduce.h). A sequential register has one run. Exact sums
 have no order at all: any terms make a slice, and blocks leave sums that are not rounded yet.
 """
 
@@ -102,7 +102,7 @@ def join_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands) ->
     config, part = gemm_config(spec, what, operands, _JOINING, _JOIN), part_bytes(spec, what, operands)
     same = "" if part is None else f"static_assert(sizeof(gemmsim::RunOf<kConfig>::type::Part) == {part});\n"
     text = (
-        '#include "gemm/join.h"\n'
+        '#include "gemm/simt/split_k_reduce.h"\n'
         f"constexpr gemmsim::GemmConfig kConfig{config};\n{same}"
         f'extern "C" __global__ void __launch_bounds__({_JOINING.threads}) '
         "gemmsim_kernel(const gemmsim::GemmArgs args) {\n"

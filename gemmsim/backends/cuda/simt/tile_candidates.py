@@ -19,7 +19,7 @@ from .tile_heuristic import Tile
 
 __all__ = ["DEPTH", "slots_of", "tiles_of"]
 
-#: Terms of a chunk (cutlass_kernels/gemm/config.h).
+#: Terms of a chunk (cutlass_kernels/gemm/simt/config.h).
 DEPTH = 16
 #: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
 _MOST_LOOKED_UP = 4

@@ -44,7 +44,7 @@ _ARCHS = {
     "BLOCK_SCALED": ("sm_120a", "sm_121a"),
     "TENSOR_MEMORY": ("sm_100a", "sm_103a"),
 }
-_HEADERS = {"BLOCK_SCALED": "tensor_scaled.h", "TENSOR_MEMORY": "tensor_tmem.h"}
+_HEADERS = {"BLOCK_SCALED": "block_scaled_mma.h", "TENSOR_MEMORY": "block_scaled_tcgen05.h"}
 _PACKINGS = {"bytes": "BYTES", "lo_first": "LOW_FIRST"}
 _SCALED_ELEMENTS = frozenset({E4M3, E5M2, E3M2, E2M3, E2M1})
 
@@ -89,7 +89,7 @@ def tensor_source(
     route: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str, out: torch.dtype
 ) -> KernelSource:
     """The kernel of one route, pair of formats and result dtype."""
-    header = _HEADERS.get(route, "tensor_mma.h")
+    header = _HEADERS.get(route, "block_scaled_values.h")
     result = KERNEL_DTYPES[out].label
     config = (
         f".route = gemmsim::TensorRoute::{route}, .out = gemmsim::{result}, "

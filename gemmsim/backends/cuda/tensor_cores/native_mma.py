@@ -1,5 +1,5 @@
 """Kernels of family ``gemm_instruction``: products by a chip's own matrix instruction, in the order of ``hw(...)``
-(cutlass_kernels/gemm/instruction.h, instruction_group.h, instruction_tmem.h).
+(cutlass_kernels/gemm/tensor_cores/native_mma.h, instruction_group.h, instruction_tmem.h).
 
 What silicon computes is not known here; ``tensor_cores`` compares it with the model before anything else calls this.
 """
@@ -159,7 +159,7 @@ def instruction_source(chain: Chain) -> KernelSource:
     )
     in_memory = one.unit == "tcgen05mma"
     text = (
-        f'#include "gemm/{"instruction_tmem" if in_memory else "instruction"}.h"\n'
+        f'#include "gemm/tensor_cores/{"tcgen05" if in_memory else "native_mma"}.h"\n'
         f"constexpr gemmsim::InstructionConfig kConfig{{{config}}};\n"
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
         "gemmsim_kernel(const gemmsim::InstructionArgs args) {\n"

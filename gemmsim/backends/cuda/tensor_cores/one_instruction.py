@@ -54,7 +54,7 @@ def one_instruction_source(row: Instruction) -> KernelSource:
     outputs = ", ".join(f'"=r"(d[{i}])' for i in range(cd))
     inputs = ", ".join([f'"r"({x}[{i}])' for x, count in (("a", a), ("b", b)) for i in range(count)] + ['"r"(args.c)'])
     text = (
-        '#include "gemm/one_instruction.h"\n'
+        '#include "gemm/tensor_cores/one_instruction.h"\n'
         'extern "C" __global__ void gemmsim_kernel(const gemmsim::OneInstructionArgs args) {\n'
         f"    uint32_t a[{a}], b[{b}], d[{cd}];\n"
         f"    gemmsim::fragments<{'true' if few else 'false'}>(args, (int)threadIdx.x, a, b);\n"

@@ -1,4 +1,4 @@
-"""Kernels by warp groups' instructions, whose operands TMA brings (cutlass_kernels/gemm/instruction_group.h): their
+"""Kernels by warp groups' instructions, whose operands TMA brings (cutlass_kernels/gemm/tensor_cores/wgmma.h): their
 text and their records. ``gemm_instruction`` and ``scaled_groups`` say what they compute.
 """
 
@@ -61,7 +61,7 @@ def group_source(groups: Groups, name: str) -> KernelSource:
         f".period = {groups.period}, .scaled = {scaled}"
     )
     text = (
-        '#include "gemm/instruction_group.h"\n'
+        '#include "gemm/tensor_cores/wgmma.h"\n'
         f"constexpr gemmsim::GroupConfig kConfig{{{config}}};\n"
         f'extern "C" __global__ void __launch_bounds__({_THREADS}, 1) '
         "gemmsim_kernel(const __grid_constant__ gemmsim::GroupArgs args) {\n"

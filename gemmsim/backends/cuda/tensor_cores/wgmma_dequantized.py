@@ -97,7 +97,7 @@ def sums_source(a: bool, b: bool, out: torch.dtype) -> KernelSource:
     result = KERNEL_DTYPES[out].label
     flags = f"{str(a).lower()}, {str(b).lower()}"
     text = (
-        '#include "mx/tensor_sums.h"\n'
+        '#include "mx/block_scaled_sums.h"\n'
         f'extern "C" __global__ void __launch_bounds__({_THREADS}) '
         "gemmsim_kernel(const gemmsim::TensorSumsArgs args) {\n"
         f"    gemmsim::tensor_sums_body<gemmsim::{result}, {flags}>(args, threadIdx.x, blockIdx.x, blockIdx.y);\n"

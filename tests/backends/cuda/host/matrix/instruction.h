@@ -3,7 +3,7 @@
 #pragma once
 #pragma GCC optimize("O2")
 #include <math.h>
-#include "gemm/instruction_config.h"
+#include "gemm/tensor_cores/native_mma_config.h"
 #include "gemmsim/device/hardware_step.h"
 
 namespace host {

@@ -1,0 +1,49 @@
+// Runs of the long accumulator: exact sums, one rounding at the end.
+#pragma once
+#include "gemmsim/device/long_sum.h"
+#include "gemm/simt/k_loop.h"
+
+namespace gemmsim {
+
+template <GemmConfig K> struct LongRun {
+    typedef typename Steps<K>::T T;
+    static constexpr int MEASURES = NOTHING;
+    static constexpr int R = K.rows, C = K.cols;
+    // What accumulators around it add to the site of its rounding.
+    static constexpr int SITE = SITE_COMBINE + 32 * (K.levels - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0));
+    // Operands decide how long the number is, not the carrier of totals.
+    static constexpr bool NARROW = operand_facts(K.cast_a, K.a).top <= 128 && operand_facts(K.cast_b, K.b).top <= 128 &&
+                                   operand_facts(K.cast_a, K.a).quantum >= -149 && operand_facts(K.cast_b, K.b).quantum >= -149;
+    typedef LongSum<typename Steps<K>::template Pick<double, float, NARROW>::type> Sum;
+
+    Sum sum[R][C];
+
+    // What a block leaves of its terms where K is split, and the sum of two of these, in a run of one output.
+    typedef Sum Part;
+    GEMMSIM_HD const Part& part(int i, int j) const { return sum[i][j]; }
+    GEMMSIM_HD void join(const Part& x) { sum[0][0].add(x); }
+
+    GEMMSIM_HD void start() {
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) sum[i][j].clear();
+    }
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
+        GEMMSIM_NO_UNROLL for (int at = first; at < first + count; ++at) {
+            typename Stream<K>::Number a[R], b[C];
+            Lines<R, K.down>::read(stream.buffer()->a + at * Stream<K>::PanelA::PITCH, place.ty, a);
+            Lines<C, K.across>::read(stream.buffer()->b + at * Stream<K>::PanelB::PITCH, place.tx, b);
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j) sum[i][j].add((double)stream.left(a[i]), (double)stream.right(a[i], b[j]));
+        }
+    }
+    GEMMSIM_HD void finish(const Place<K>& place, Totals<K>& out, int64_t, int64_t index) {
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) {
+                uint32_t draw = 0;
+                if constexpr (K.add.mode >= SR) draw = place.draw(i, j, index, SITE, K.add.rbits);
+                out.v[i][j] = (T)sum[i][j].round(K.add, draw);
+            }
+    }
+};
+
+}  // namespace gemmsim

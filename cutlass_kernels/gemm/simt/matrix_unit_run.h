@@ -1,0 +1,74 @@
+// Runs of a chip's matrix instruction (gemmsim/device/hardware_step.h).
+#pragma once
+#include "gemm/simt/k_loop.h"
+#include "gemmsim/device/hardware_step.h"
+
+namespace gemmsim {
+
+// Operands of a step, side by side in shared memory: `a` and `b` point at an output's first, the next ones lie a pitch apart.
+template <class T> struct StepOperands {
+    const T *a, *b;
+    int pitch_a, pitch_b;
+
+    GEMMSIM_HD float x(int i) const { return (float)a[i * pitch_a]; }
+    GEMMSIM_HD float y(int i) const { return (float)b[i * pitch_b]; }
+};
+
+template <GemmConfig K> struct HardwareRun {
+    typedef typename Steps<K>::T T;
+    static constexpr int MEASURES = MAGNITUDES;
+    static constexpr int R = K.rows, C = K.cols, N = K.hardware.products > 0 ? K.hardware.products : 1;
+    static constexpr int PITCH_A = Stream<K>::PanelA::PITCH, PITCH_B = Stream<K>::PanelB::PITCH;
+
+    float c[R][C];
+    HeldOperands<N> held[R][C];
+    int count;  // of held operands
+
+    GEMMSIM_HD void start() {
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = 0;
+        count = 0;
+    }
+    template <class OPERANDS> static GEMMSIM_HD float step(const OPERANDS& o, int terms, bool plain, float register_) {
+        HardwareStep<K.hardware, K.add, OPERANDS> one = {o, terms, plain, register_};
+        one.run();
+        return one.c;
+    }
+    GEMMSIM_HD void flush() {
+        if (count == 0) return;
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = step(held[i][j], count, false, c[i][j]);
+        count = 0;
+    }
+
+    GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
+        typedef Stream<K> S;
+        const int end = first + terms;
+        const bool plain = S::largest_product(S::template extent<MEASURES>(stream.buffer()->measured_a),
+                                              S::template extent<MEASURES>(stream.buffer()->measured_b)) < 0x1p127f;
+        GEMMSIM_NO_UNROLL for (int at = first; at < end;) {
+            const T *a = stream.buffer()->a + at * PITCH_A, *b = stream.buffer()->b + at * PITCH_B;
+            if (count == 0 && at + N <= end) {
+                GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) c[i][j] = step(
+                    StepOperands<T>{a + Lines<R, K.down>::line(place.ty, i), b + Lines<C, K.across>::line(place.tx, j), PITCH_A, PITCH_B},
+                    N, plain, c[i][j]);
+                at += N;
+                continue;
+            }
+            for (int i = 0; i < R; ++i)
+                for (int j = 0; j < C; ++j) {
+                    held[i][j].a[count] = (float)a[Lines<R, K.down>::line(place.ty, i)];
+                    held[i][j].b[count] = (float)b[Lines<C, K.across>::line(place.tx, j)];
+                }
+            ++at;
+            if (++count == N) flush();
+        }
+    }
+    GEMMSIM_HD void finish(const Place<K>&, Totals<K>& out, int64_t, int64_t) {
+        flush();
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) out.v[i][j] = (T)c[i][j];
+    }
+};
+
+}  // namespace gemmsim

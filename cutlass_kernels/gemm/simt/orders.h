@@ -1,0 +1,181 @@
+// Orders of summation: runs of terms and the places where their totals meet, for the outputs of one thread. All threads of a
+// block walk the same way, since it depends on the number of terms alone.
+#pragma once
+#include "gemm/simt/scales.h"
+#include "gemm/simt/split_k.h"
+
+namespace gemmsim {
+
+// RUN: start(), chunk(stream, place, first, count), finish(place, totals, terms, index of the run); take(totals) where K is joined.
+template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
+    typedef typename Steps<K>::T T;
+    typedef Totals<K> Tile;
+    static constexpr int R = K.rows, C = K.cols, TALLEST = 33;
+
+    STREAM& stream;
+    const Place<K>& place;
+    const int64_t* size;
+    RUN& run;
+    const BlockScales<K>& scales;
+    int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far: indices of their draws
+
+    static constexpr int depth(int level) {
+        return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0);
+    }  // a permutation combines nothing
+
+    // The terms [begin, end) from +0.
+    GEMMSIM_HD void leaf(int64_t begin, int64_t end, Tile& out) {
+        if constexpr (K.split == JOIN) run.take(out);
+        else {
+            run.start();
+            terms(begin, end);
+            run.finish(place, out, end - begin, runs++);
+            if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction: -0 becomes +0
+                if ((end - begin) % K.hardware.k != 0)
+                    GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+                        add_rn(out.v[i][j], (T)0);
+        }
+    }
+    GEMMSIM_HD void terms(int64_t begin, int64_t stop) {
+        const int end = (int)stop;
+        GEMMSIM_NO_UNROLL for (int at = (int)begin; at < end;) {
+            stream.template reach<RUN::MEASURES>(at);
+            const int first = at - stream.base, room = Stream<K>::DEPTH - first;
+            const int count = end - at < room ? end - at : room;
+            if (stream.computes()) run.chunk(stream, place, first, count);
+            at += count;
+        }
+    }
+
+    template <int LEVEL> GEMMSIM_HD void walk(int64_t begin, int64_t end, Tile& out) {
+        if constexpr (LEVEL == K.levels) leaf(begin, end, out);
+        else {
+            constexpr int order = K.wrapper[LEVEL].order;
+            const int64_t n = size[LEVEL], k = end - begin;
+            if constexpr (order == SCALED) groups<LEVEL>(begin, end, n, out);
+            else if constexpr (order == SHUFFLED) walk<LEVEL + 1>(begin, end, out);
+            else if constexpr (order == CHUNKED) sequence<LEVEL>(begin, end, n, 0, out);
+            else if constexpr (order == SPLITK) sequence<LEVEL>(begin, end, (k + n - 1) / n, 0, out);
+            else if constexpr (order == PAIRWISE) pairs<LEVEL>(begin, end, n, 0, out);
+            else if constexpr (K.wrapper[LEVEL].pairs) pairs<LEVEL>(begin, end, 0, n < k ? n : k, out);
+            else sequence<LEVEL>(begin, end, 0, n < k ? n : k, out);
+        }
+    }
+
+    // s = R(s + x); `index` and `site` key the draw of a stochastic cast.
+    template <int LEVEL> GEMMSIM_HD void meet(Tile& s, const Tile& x, int64_t index) {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            uint32_t draw = 0;
+            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
+            const T before = s.v[i][j];
+            s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(before, x.v[i][j], draw);
+            if constexpr (K.watch.present) run.events.template sum<1 + LEVEL, cast>(i, j, before, x.v[i][j], s.v[i][j], draw);
+        }
+        if constexpr (K.watch.present) run.events.settle();
+    }
+    // A total rounded to the workspace: x + (-0) is x, also for x = -0.
+    template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            uint32_t draw = 0;
+            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_WORKSPACE + 32 * depth(LEVEL), cast.rbits);
+            s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(s.v[i][j], (T)-0.0, draw);
+        }
+    }
+    static GEMMSIM_HD void clear(Tile& s) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s.v[i][j] = 0;
+    }
+
+    static GEMMSIM_HD int64_t lane_size(int64_t k, int64_t lanes, int64_t lane) { return k / lanes + (lane < k % lanes ? 1 : 0); }
+
+    // Runs of n terms, or `lanes` lanes, one after another; totals are added in sequence.
+    template <int LEVEL> GEMMSIM_HD void sequence(int64_t begin, int64_t end, int64_t n, int64_t lanes, Tile& out) {
+        clear(out);
+        int64_t lane = 0;
+        for (int64_t at = begin; at < end; ++lane) {
+            const int64_t length = lanes ? lane_size(end - begin, lanes, lane) : n;
+            const int64_t stop = at + length < end ? at + length : end;
+            Tile total;
+            walk<LEVEL + 1>(at, stop, total);
+            if constexpr (K.wrapper[LEVEL].order == SPLITK) settle<LEVEL>(total, totals[LEVEL]++);
+            meet<LEVEL>(out, total, sums[LEVEL]++);
+            at = stop;
+        }
+    }
+
+    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    template <int LEVEL> GEMMSIM_HD void groups(int64_t begin, int64_t end, int64_t n, Tile& out) {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        clear(out);
+        GEMMSIM_NO_UNROLL for (int64_t at = begin; at < end; at += n) {
+            Tile total;
+            walk<LEVEL + 1>(at, at + n < end ? at + n : end, total);
+            const int64_t index = sums[LEVEL]++;
+            double right[C];
+            GEMMSIM_UNROLL for (int j = 0; j < C; ++j) right[j] = scales.right(place.col(j), at);
+            GEMMSIM_UNROLL for (int i = 0; i < R; ++i) {
+                const double left = scales.left(place.line(i), at);
+                GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
+                    scaled_sum<T, cast>(out.v[i][j], total.v[i][j], mul_rn(left, right[j]), draw<LEVEL>(i, j, index));
+            }
+        }
+    }
+
+    template <int LEVEL> GEMMSIM_HD uint32_t draw(int i, int j, int64_t index) const {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        if constexpr (cast.mode >= SR) return place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
+        else return 0;
+    }
+
+    // Once all terms are added: the tensors' own scales, one more rounding of the outermost register.
+    GEMMSIM_HD void times_tensor_scales(Tile& out) {
+        constexpr Cast cast = K.levels > 0 ? K.wrapper[0].cast : K.add;
+        const double x = scales.tensor();
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
+            uint32_t bits = 0;
+            if constexpr (K.levels > 0) bits = draw<0>(i, j, sums[0]);
+            out.v[i][j] = times_tensor_scale<T, cast>(out.v[i][j], x, bits);
+        }
+    }
+
+    // Adjacent pairs of runs of n terms (or lanes), then of their totals; an odd last one passes up unchanged. Totals wait on
+    // a stack: like the bits of the number of leaves done, one of each height at most.
+    template <int LEVEL> GEMMSIM_HD void pairs(int64_t begin, int64_t end, int64_t n, int64_t lanes, Tile& out) {
+        const int64_t k = end - begin, leaves = lanes ? lanes : (k + n - 1) / n, base = sums[LEVEL];
+        // draws count the pairs level by level, though a tree is walked depth first here
+        auto index = [&](int height, int64_t first) {
+            int64_t before = 0, wide = leaves;
+            for (int h = 0; h < height; ++h, wide -= wide / 2) before += wide / 2;
+            return base + before + (first >> height) / 2;
+        };
+        Tile stack[TALLEST];
+        int used = 0;
+        int64_t at = begin;
+        GEMMSIM_NO_UNROLL for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+            const int64_t length = lanes ? lane_size(k, lanes, leaf) : n, stop = at + length < end ? at + length : end;
+            Tile total;
+            walk<LEVEL + 1>(at, stop, total);
+            at = stop;
+            int64_t done = leaf + 1;
+            int height = 0;
+            const bool last = done == leaves;
+            // joins for the trailing ones of `leaf`; after the last leaf for everything that waits, its height at each join
+            // being that of the total on its left
+            GEMMSIM_NO_UNROLL while (used > 0) {
+                if (!last && ((leaf >> height) & 1) == 0) break;
+                while (((leaf >> height) & 1) == 0) ++height;
+                const int64_t first = (leaf >> height << height) - ((int64_t)1 << height);
+                Tile left = stack[--used];
+                meet<LEVEL>(left, total, K.wrapper[LEVEL].cast.mode >= SR ? index(height, first) : 0);
+                total = left;
+                ++height;
+            }
+            if (last) out = total;
+            else stack[used++] = total;
+        }
+        sums[LEVEL] = base + leaves - 1;
+    }
+};
+
+}  // namespace gemmsim

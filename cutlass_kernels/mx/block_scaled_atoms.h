@@ -1,0 +1,69 @@
+// Matrix instructions on values in bfloat16 by CuTe: where values lie in shared memory, and the instructions of a chunk. Tests on
+// the host have a model of the chip in place of this header.
+#pragma once
+#include "gemm/tensor_cores/warp_chunk.h"
+#include "mx/block_scaled_config.h"
+
+namespace gemmsim {
+
+typedef cute::bfloat16_t TensorValue;
+
+// Lines of 64 terms, 128 bytes, swizzled so that neither the decoder's nor the instructions' accesses meet in a bank; the
+// layout that warp groups' instructions read.
+typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{},
+                                     cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
+
+GEMMSIM_HD auto tensor_tile(uint8_t* at) { return cute::make_tensor(cute::make_smem_ptr((TensorValue*)at), TensorTile{}); }
+
+// What instructions of all routes are to a thread. `ATOMS`: the tiled instruction.
+template <class ATOMS> struct TensorSums {
+    typedef cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_N>> Tile;
+    // A thread's registers.
+    typedef decltype(cute::partition_fragment_C(ATOMS{}, Tile{})) Sums;
+    static constexpr int SIZE = decltype(cute::size(Sums{}))::value;
+
+    static GEMMSIM_HD void clear(Sums& sums) { cute::clear(sums); }
+    // Byte of a buffer where the value of term `term` of line `line` lies.
+    static GEMMSIM_HD int place(int line, int term) { return (int)TensorTile{}(line, term) * (int)sizeof(TensorValue); }
+    // Row (0) or column (1) of the tile where register `i` belongs.
+    template <int MODE> static GEMMSIM_HD int at(int tid, int i) {
+        return (int)cute::get<MODE>(ATOMS{}.get_slice(tid).partition_C(cute::make_identity_tensor(Tile{}))(i));
+    }
+};
+
+// `multiply`: a template, so that kernels of one route do not compile the other's.
+template <TensorRoute ROUTE> struct TensorMma;
+typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
+                       cute::Tile<cute::_32, cute::_64, cute::_16>>
+    TensorWarps;
+template <> struct TensorMma<TensorRoute::WARP> : TensorSums<TensorWarps> {
+    template <class SUMS> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, SUMS& acc) {
+        multiply_by_warps<TensorWarps>(tensor_tile(a), tensor_tile(b), tid, acc);
+    }
+    static GEMMSIM_HD void publish() {}
+};
+typedef cute::TiledMMA<cute::MMA_Atom<cute::SM90_64x128x16_F32BF16BF16_SS<cute::GMMA::Major::K, cute::GMMA::Major::K>>,
+                       cute::Layout<cute::Shape<cute::_2, cute::_1, cute::_1>>>
+    TensorGroups;
+template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups> {
+    template <class SUMS> static GEMMSIM_HD void multiply(uint8_t* a, uint8_t* b, int tid, SUMS& acc) {
+        using namespace cute;
+        TensorGroups mma;
+        auto own = mma.get_slice(tid);
+        Tensor left = own.partition_fragment_A(tensor_tile(a));
+        Tensor right = own.partition_fragment_B(tensor_tile(b));
+        warpgroup_fence_operand(acc);
+        warpgroup_arrive();
+        CUTE_UNROLL
+        for (int k = 0; k < size<2>(left); ++k) gemm(mma, left(_, _, k), right(_, _, k), acc);
+        warpgroup_commit_batch();
+        warpgroup_wait<0>();
+        warpgroup_fence_operand(acc);
+    }
+    // What threads wrote to shared memory is seen by the instructions, which read it by another way (PTX: the async proxy), where no
+    // barrier alone orders it. It is MEMBAR.ALL.CTA and FENCE.VIEW.ASYNC in machine code: each thread waits for its own stores, once a
+    // chunk.
+    static GEMMSIM_HD void publish() { cute::tma_store_fence(); }
+};
+
+}  // namespace gemmsim
