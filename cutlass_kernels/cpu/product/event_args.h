@@ -51,7 +51,7 @@ struct EventTile {
     // 1: float lanes. 2: double lanes.
     // 3: float lanes, where float is the register's format (tiles/counting/count_native.h).
     // 4: float lanes, where float holds the products (tiles/counting/count_exact_products.h).
-    // 5: float lanes, where the planner proved that sums stay in the format (tiles/counting/count_irregular.h).
+    // 5: float lanes, where the planner proved that sums stay in the format (tiles/counting/count_multiples.h).
     // `known`: the carrier's sums show what the carrier loses. For 3: float holds the products. For 5: no product is so
     // large that the carrier's sum loses the register.
     int method_of_count;

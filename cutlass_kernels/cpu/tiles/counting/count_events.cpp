@@ -3,7 +3,7 @@
 // EventTile::method_of_count says so. Compiled once per instruction set. The driver (product/event_counter.h) makes sure that
 // products are exact.
 #include "tiles/counting/count_compensated.h"
-#include "tiles/counting/count_irregular.h"
+#include "tiles/counting/count_multiples.h"
 #include "tiles/counting/count_exact_products.h"
 #include "tiles/counting/count_native.h"
 #include "tiles/counting/count_pairs.h"
