@@ -9,10 +9,14 @@
 #   make study OUT=elsewhere          make test PYTEST_ARGS="-x -k formats"
 #   make PYTHON=python3.12 ...        the interpreter .venv is made with
 #   make PIP_ARGS="..." ...           passed to pip as it is (for example --index-url, for a CPU-only build of PyTorch)
+#   make GEMMSIM_ISAS=all ...         kernels for AVX2 and AVX-512, not for this machine's widest set alone; twice the time
 #   make TORCH=2.15.0 ...             another PyTorch (TORCH=newest: the last one), in .venv-2.15.0, without gemmsim[cuda]
 
 PYTHON ?= python3
 TORCH ?=
+# Wheels compile all; here the machine's own set and the baseline suffice (cutlass_kernels/cpu/CMakeLists.txt).
+GEMMSIM_ISAS ?= native
+export GEMMSIM_ISAS
 VENV ?= .venv$(if $(TORCH),-$(TORCH))
 OUT ?= study_digits
 PIP_ARGS ?=
@@ -23,7 +27,7 @@ ARCH ?= sm_90a
 GPU_ARGS ?=
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))
+STAMP := $(VENV)/.gemmsim-installed$(if $(TORCH),-$(TORCH))-$(GEMMSIM_ISAS)
 # The install is editable: only these files ask for it to be done again, a changed .py file does not.
 INSTALL_INPUTS := pyproject.toml constraints.txt CMakeLists.txt \
     $(shell find cutlass_kernels -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.txt' -o -name '*.cmake' -o -name '*.in' \))
@@ -40,7 +44,7 @@ TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$
 .PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -12
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -13
 
 check-tools:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -107,7 +111,7 @@ gpu-check: $(STAMP)
 
 # The same for a machine without internet: one folder, to be copied there (docs/howto/gpu.md).
 gpu-bundle: $(STAMP)
-	$(BIN)/python benchmarks/gpu_bundle.py --python $(PYTHON_VERSION) --arch $(ARCH) $(GPU_ARGS) $(if $(PIP_ARGS),--pip $(PIP_ARGS))
+	GEMMSIM_ISAS=all $(BIN)/python benchmarks/gpu_bundle.py --python $(PYTHON_VERSION) --arch $(ARCH) $(GPU_ARGS) $(if $(PIP_ARGS),--pip $(PIP_ARGS))
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

@@ -16,8 +16,10 @@ static const Isa* find(const char* name, int* error) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #endif
     if (!name || !*name) {
-#if defined(GEMMSIM_X86)
+#if defined(GEMMSIM_HAS_AVX512)
         if (wide) return isa_avx512fp16() ? isa_avx512fp16() : isa_avx512();
+#endif
+#if defined(GEMMSIM_HAS_AVX2)
         if (fma) return isa_avx2();
 #endif
 #if defined(GEMMSIM_NEON)
@@ -26,15 +28,23 @@ static const Isa* find(const char* name, int* error) {
         return isa_base();
 #endif
     }
-#if defined(GEMMSIM_X86)
+#if defined(GEMMSIM_HAS_AVX512)
     if (!strcmp(name, "avx512fp16") && wide && isa_avx512fp16()) return isa_avx512fp16();
     if (!strcmp(name, "avx512") && wide) return isa_avx512();
+#endif
+#if defined(GEMMSIM_HAS_AVX2)
     if (!strcmp(name, "avx2") && fma) return isa_avx2();
 #endif
 #if defined(GEMMSIM_NEON)
     if (!strcmp(name, "neon")) return isa_neon();
 #else
     if (!strcmp(name, "baseline")) return isa_base();
+#endif
+#if defined(GEMMSIM_X86)
+    if ((!strcmp(name, "avx512") && wide) || (!strcmp(name, "avx2") && fma)) {
+        *error = 3;  // the machine has it, and this library was built without it
+        return nullptr;
+    }
 #endif
     static const char* const known[] = {"avx512fp16", "avx512", "avx2", "neon", "baseline"};
     for (const char* one : known)

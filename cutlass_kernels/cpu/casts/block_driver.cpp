@@ -4,17 +4,12 @@
 #include <string.h>
 #include "casts/block.h"
 #include "float_state.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 
 namespace gemmsim {
 
 static BlockFn kernel() {
-#if defined(GEMMSIM_X86)
-    const char* name = isa_of_kernels();
-    if (!strcmp(name, "avx512")) return block_avx512();
-    if (!strcmp(name, "avx2")) return block_avx2();
-#endif
-    return GEMMSIM_NARROWEST(block)();
+    return GEMMSIM_VERSION(block, isa_of_kernels())();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }

@@ -3,26 +3,16 @@
 #include <string.h>
 #include "casts/block_float.h"
 #include "float_state.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 
 namespace gemmsim {
 
 static const BlockFloatIsa* functions() {
-#if defined(GEMMSIM_X86)
-    const char* name = isa_of_kernels();
-    if (!strcmp(name, "avx512")) return block_float_avx512();
-    if (!strcmp(name, "avx2")) return block_float_avx2();
-#endif
-    return GEMMSIM_NARROWEST(block_float)();
+    return GEMMSIM_VERSION(block_float, isa_of_kernels())();
 }
 
 static ScaledBlocks scaled_function() {
-#if defined(GEMMSIM_X86)
-    const char* name = isa_of_kernels();
-    if (!strcmp(name, "avx512")) return scaled_blocks_avx512();
-    if (!strcmp(name, "avx2")) return scaled_blocks_avx2();
-#endif
-    return GEMMSIM_NARROWEST(scaled_blocks)();
+    return GEMMSIM_VERSION(scaled_blocks, isa_of_kernels())();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }

@@ -3,17 +3,12 @@
 #include <string.h>
 #include "float_state.h"
 #include "casts/scaled_cast.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 
 namespace gemmsim {
 
 static ScaledFn kernel() {
-#if defined(GEMMSIM_X86)
-    const char* name = isa_of_kernels();
-    if (!strcmp(name, "avx512")) return scaled_cast_avx512();
-    if (!strcmp(name, "avx2")) return scaled_cast_avx2();
-#endif
-    return GEMMSIM_NARROWEST(scaled_cast)();
+    return GEMMSIM_VERSION(scaled_cast, isa_of_kernels())();
 }
 
 static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }

@@ -2,7 +2,7 @@
 // double lanes hold a step, and computes one element at a time elsewhere.
 #pragma once
 #include <string.h>
-#include "baseline.h"
+#include "compiled_isas.h"
 #include "product/event_args.h"
 #include "product/scalar.h"
 
@@ -50,12 +50,8 @@ struct CountedDot : CompensatedDot {
 };
 
 inline const EventKernels& event_kernels(const Isa& isa) {
-#if defined(GEMMSIM_X86)
-    if (!strcmp(isa.name, "avx512")) return event_kernels_avx512();
-    if (!strcmp(isa.name, "avx2")) return event_kernels_avx2();
-#endif
-    (void)isa;
-    return GEMMSIM_NARROWEST(event_kernels)();
+    (void)isa;  // where one version alone is compiled
+    return GEMMSIM_VERSION(event_kernels, isa.name)();
 }
 
 template <class T> struct EventCounter {

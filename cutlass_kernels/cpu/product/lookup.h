@@ -3,7 +3,7 @@
 #include <string.h>
 #include <vector>
 #include "api.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 #include "product/kernel_choice.h"
 #include "tiles/other/table_sums.h"
 
@@ -111,12 +111,8 @@ template <class T> struct TileCodes {
 };
 
 inline AddTermsFn add_terms(const Isa& isa) {
-#if defined(GEMMSIM_X86)
-    if (!strcmp(isa.name, "avx512")) return add_terms_avx512;
-    if (!strcmp(isa.name, "avx2")) return add_terms_avx2;
-#endif
-    (void)isa;
-    return GEMMSIM_NARROWEST(add_terms);
+    (void)isa;  // where one version alone is compiled
+    return GEMMSIM_VERSION(add_terms, isa.name);
 }
 
 // Whether the register takes terms as they are, in a kernel of tiles/other/table_sums.h.

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <vector>
 #include "gemmsim/philox.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 #include "product/hardware_model.h"
 #include "product/kernel_choice.h"
 #include "product/scalar.h"
@@ -12,12 +12,8 @@
 namespace gemmsim {
 
 inline const ScaleKernels& scale_kernels(const Isa& isa) {
-#if defined(GEMMSIM_X86)
-    if (!strcmp(isa.name, "avx512")) return scale_kernels_avx512();
-    if (!strcmp(isa.name, "avx2")) return scale_kernels_avx2();
-#endif
-    (void)isa;
-    return GEMMSIM_NARROWEST(scale_kernels)();
+    (void)isa;  // where one version alone is compiled
+    return GEMMSIM_VERSION(scale_kernels, isa.name)();
 }
 
 // Scales have at most eight bits each and lie between 2^-150 and 2^150, so a product of two is exact in double.

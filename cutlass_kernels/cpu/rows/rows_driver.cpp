@@ -3,18 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include "float_state.h"
-#include "baseline.h"
+#include "compiled_isas.h"
 #include "rows/rows.h"
 
 namespace gemmsim {
 
 static RowFn row_kernel() {
-#if defined(GEMMSIM_X86)
-    const char* name = isa_of_kernels();
-    if (!strcmp(name, "avx512")) return rows_avx512();
-    if (!strcmp(name, "avx2")) return rows_avx2();
-#endif
-    return GEMMSIM_NARROWEST(rows)();
+    return GEMMSIM_VERSION(rows, isa_of_kernels())();
 }
 
 // Work space of a thread. It persists between calls, because mapping new pages costs as much as eight rows.

@@ -76,7 +76,10 @@ def _load() -> ctypes.CDLL:
 def _select(lib: ctypes.CDLL, name: str) -> None:
     status = lib.gemmsim_set_isa(name.encode())
     if status:
-        reason = "this machine does not have it" if status == 2 else "it is not a known name"
+        reason = {
+            2: "this machine does not have it",
+            3: "this build has the machine's widest set and the baseline alone (install with GEMMSIM_ISAS=all for all)",
+        }.get(status, "it is not a known name")
         raise LibraryError(
             f"Instruction set {shown(name)} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the "
             f"machine has them). Unset {environment.ISA} to take the widest."
