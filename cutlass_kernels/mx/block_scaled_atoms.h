@@ -1,5 +1,5 @@
-// Matrix instructions on values in bfloat16 by CuTe: where values lie in shared memory, and the instructions of a chunk. Tests on
-// the host have a model of the chip in place of this header.
+// CuTe's matrix instructions for values in bfloat16: the layout of the values in shared memory, and the instructions of a chunk.
+// Tests on the host include a model of the chip instead of this header.
 #pragma once
 #include "gemm/tensor_cores/warp_chunk.h"
 #include "mx/block_scaled_config.h"
@@ -8,30 +8,30 @@ namespace gemmsim {
 
 typedef cute::bfloat16_t TensorValue;
 
-// Lines of 64 terms, 128 bytes, swizzled so that neither the decoder's nor the instructions' accesses meet in a bank; the
-// layout that warp groups' instructions read.
+// Lines of 64 terms, which are 128 bytes. The swizzle keeps the accesses of the decoder and of the instructions free of bank
+// conflicts. The instructions of warp groups require this layout.
 typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{},
                                      cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
 
 GEMMSIM_HD auto tensor_tile(uint8_t* at) { return cute::make_tensor(cute::make_smem_ptr((TensorValue*)at), TensorTile{}); }
 
-// What instructions of all routes are to a thread. `ATOMS`: the tiled instruction.
+// What the instructions of all routes have in common for one thread. `ATOMS`: the tiled instruction.
 template <class ATOMS> struct TensorSums {
     typedef cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_N>> Tile;
-    // A thread's registers.
+    // The accumulator registers of a thread.
     typedef decltype(cute::partition_fragment_C(ATOMS{}, Tile{})) Sums;
     static constexpr int SIZE = decltype(cute::size(Sums{}))::value;
 
     static GEMMSIM_HD void clear(Sums& sums) { cute::clear(sums); }
-    // Byte of a buffer where the value of term `term` of line `line` lies.
+    // Byte offset in a buffer of the value of term `term` of line `line`.
     static GEMMSIM_HD int place(int line, int term) { return (int)TensorTile{}(line, term) * (int)sizeof(TensorValue); }
-    // Row (0) or column (1) of the tile where register `i` belongs.
+    // Row (0) or column (1) of the tile to which register `i` belongs.
     template <int MODE> static GEMMSIM_HD int at(int tid, int i) {
         return (int)cute::get<MODE>(ATOMS{}.get_slice(tid).partition_C(cute::make_identity_tensor(Tile{}))(i));
     }
 };
 
-// `multiply`: a template, so that kernels of one route do not compile the other's.
+// `multiply` is a template, so that kernels of one route do not compile the other's.
 template <TensorRoute ROUTE> struct TensorMma;
 typedef cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>, cute::Layout<cute::Shape<cute::_2, cute::_4, cute::_1>>,
                        cute::Tile<cute::_32, cute::_64, cute::_16>>
@@ -60,9 +60,9 @@ template <> struct TensorMma<TensorRoute::WARP_GROUP> : TensorSums<TensorGroups>
         warpgroup_wait<0>();
         warpgroup_fence_operand(acc);
     }
-    // What threads wrote to shared memory is seen by the instructions, which read it by another way (PTX: the async proxy), where no
-    // barrier alone orders it. It is MEMBAR.ALL.CTA and FENCE.VIEW.ASYNC in machine code: each thread waits for its own stores, once a
-    // chunk.
+    // Makes what threads wrote to shared memory visible to the instructions. These read through the async proxy (PTX), which a
+    // barrier alone does not order. The machine code is MEMBAR.ALL.CTA and FENCE.VIEW.ASYNC: each thread waits for its own stores,
+    // once per chunk.
     static GEMMSIM_HD void publish() { cute::tma_store_fence(); }
 };
 

@@ -6,9 +6,9 @@
 
 namespace gemmsim {
 
-// How a chunk of terms is multiplied: values decoded to bfloat16, by a warp's instruction (sm_80 on) or a warp group's
-// (sm_90a); codes and scales as they are, by a block-scaled instruction of a warp (sm_120a), or of a block (sm_100a), with sums in
-// tensor memory.
+// How the tensor cores multiply a chunk of terms. WARP and WARP_GROUP decode values to bfloat16 and use the instruction of a warp
+// (sm_80 and newer) or of a warp group (sm_90a). BLOCK_SCALED passes codes and scales as stored to a block-scaled instruction of a
+// warp (sm_120a). TENSOR_MEMORY does so with an instruction of a block (sm_100a), whose sums lie in tensor memory.
 enum class TensorRoute : int32_t { WARP, WARP_GROUP, BLOCK_SCALED, TENSOR_MEMORY };
 
 struct TensorConfig {
@@ -18,8 +18,8 @@ struct TensorConfig {
     MxFormat a, b;
 };
 
-// Rows of A and columns of B with their terms side by side; gemmsim/backends/cuda/tensor_cores/block_scaled_mma.py mirrors this record.
-// Strides: bytes between rows of codes and of scales, elements between rows of the result.
+// The terms of each row of A and of each column of B are contiguous. Strides are the bytes between rows of codes and of scales, and
+// the elements between rows of the result. gemmsim/backends/cuda/tensor_cores/block_scaled_mma.py mirrors this record.
 struct TensorArgs {
     const uint8_t *a, *b, *scale_a, *scale_b;
     const float *second_a, *second_b;
@@ -35,14 +35,14 @@ template <TensorConfig K> GEMMSIM_HD float with_tensor_scales(float y, const Ten
     return times_tensor_scales<K.a.tensor_scale != 0, K.b.tensor_scale != 0>(y, g.second_a, g.second_b);
 }
 
-// The 32 terms of one line of a chunk that a thread brings: packed codes and, of each 16, the scale.
+// The 32 terms of one line of a chunk that a thread loads: packed codes, and one scale for every 16 of them.
 template <MxFormat F, Packing P> struct TensorLine {
     static constexpr int TERMS = 32, BYTES = TERMS * code_width(P) / 8;
     static_assert(F.block % 16 == 0 && (P == Packing::BYTES || P == Packing::LOW_FIRST));
     Codes<P, 8> codes[TERMS / 8];
     uint32_t scale[2];
 
-    // From `first` on; beyond the line's end, or without a line, zeros.
+    // Loads the terms from `first` on. Terms beyond the line's end are zeros, and so are all if the line does not exist.
     GEMMSIM_HD void fetch(const uint8_t* line, const uint8_t* scales, int64_t first, int64_t k, bool exists) {
         GEMMSIM_UNROLL for (int i = 0; i < TERMS / 8; ++i) {
             const int64_t at = first + 8 * i;
@@ -62,7 +62,7 @@ template <MxFormat F, Packing P> struct TensorLine {
         return found;
     }
 
-    // Eight neighbouring values in bfloat16, each product rounded once.
+    // Eight neighbouring values in bfloat16. Each product of element and scale is rounded once.
     GEMMSIM_HD MxPack<uint32_t, 4> values(int i) const {
         const float factor = scale_value<F>(scale[i / 2]);
         float y[8];

@@ -1,4 +1,4 @@
-// Tiles of 128 x 128 outputs by block-scaled instructions of a warp (sm_120a): codes and scales as they are stored.
+// Computes tiles of 128 x 128 outputs by block-scaled instructions of a warp (sm_120a), from codes and scales as stored.
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/arch/mma_sm120.hpp>
@@ -6,7 +6,7 @@
 
 namespace gemmsim {
 
-// Elements as the instruction names them.
+// The element type by which CUTLASS names a format.
 template <MxFormat F> struct ScaledElement {
     typedef typename cute::conditional<
         F.bits == 4, cute::float_e2m1_t,
@@ -15,7 +15,8 @@ template <MxFormat F> struct ScaledElement {
         type;
 };
 
-// Kinds mxf8f6f4 (a code a byte, 32 terms) and mxf4nvf4 (two codes a byte, 64 terms): a step has 32 bytes of each line.
+// Instruction kinds mxf8f6f4 (one code per byte, 32 terms) and mxf4nvf4 (two codes per byte, 64 terms). A step takes 32 bytes of
+// each line.
 template <TensorConfig K> struct ScaledGemm {
     static constexpr bool PAIRS = K.packing_a == Packing::LOW_FIRST;
     static constexpr int STEP = PAIRS ? 64 : 32, LINE = 32, PITCH = 48, SCALES = STEP / K.a.block;
@@ -38,7 +39,7 @@ template <TensorConfig K> struct ScaledGemm {
 
     static GEMMSIM_HD uint8_t* buffer(int stage, int operand) { return shared_memory() + (stage * 2 + operand) * TENSOR_M * PITCH; }
 
-    // Codes of four bits lie in the middle of their byte.
+    // The instruction expects codes of four bits in the middle of their byte.
     template <MxFormat F> static GEMMSIM_HD uint32_t placed(uint32_t word) { return !PAIRS && F.bits == 4 ? word << 2 : word; }
 
     template <MxFormat F> static GEMMSIM_HD void fetch_line(uint32_t (&to)[4], const uint8_t* line, int64_t first, int64_t bytes,
@@ -64,7 +65,8 @@ template <TensorConfig K> struct ScaledGemm {
         GEMMSIM_UNROLL for (int o = 0; o < 2; ++o) GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *
             (uint32_t*)(buffer(stage, o) + tid / 2 * PITCH + tid % 2 * 16 + 4 * i) = held[o][i];
     }
-    // Scales of a line's blocks in this step, the first in the low byte. Beyond the line's end: code 0, with zero elements.
+    // The scales of a line's blocks in this step, the first in the low byte. Beyond the line's end the code is 0 and the elements
+    // are zeros.
     static GEMMSIM_HD ScaleWord scales(const uint8_t* line, int64_t step, int64_t count, bool exists) {
         uint32_t word = 0;
         GEMMSIM_UNROLL for (int i = 0; i < SCALES; ++i) if (exists && step * SCALES + i < count) word |= (uint32_t)line[step * SCALES + i]
@@ -72,7 +74,7 @@ template <TensorConfig K> struct ScaledGemm {
         return (ScaleWord)word;
     }
 
-    // Eight warps, four down and two across, of 32 x 64 outputs: 2 x 8 instructions a step.
+    // Eight warps compute 32 x 64 outputs each, four along the rows and two along the columns: 2 x 8 instructions per step.
     GEMMSIM_HD void run() {
         const int lane = tid % 32, warp = tid / 32, quad = lane % 4, line = lane / 4, down = warp % 4 * 32, across = warp / 4 * 64;
         const int64_t steps = (g.k + STEP - 1) / STEP, count = (g.k + K.a.block - 1) / K.a.block;

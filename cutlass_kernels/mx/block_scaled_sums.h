@@ -1,11 +1,11 @@
-// Tensors' own scales on sums of products of what their other scales made of elements.
+// Multiplies sums by the scales of whole tensors. The sums are those of elements under the scales of their blocks.
 #pragma once
 #include "gemmsim/device/storage.h"
 
 namespace gemmsim {
 
-// The scales of A's tensor (if A) and B's on a sum, rounded once: the product of all three, at most 72 bits, is first rounded to odd
-// in double.
+// A sum times the scale of A's tensor (if A) and of B's (if B), rounded once. The product of all three has at most 72 bits. It is
+// rounded to odd in double, and then to nearest in float.
 template <bool A, bool B> GEMMSIM_HD float times_tensor_scales(float y, const float* second_a, const float* second_b) {
     if constexpr (!A && !B) return y;
     double x = 1;
@@ -18,7 +18,8 @@ template <bool A, bool B> GEMMSIM_HD float times_tensor_scales(float y, const fl
     return (float)p;
 }
 
-// Sums (rows, n) side by side; rows of the result are `out_row` elements apart. gemmsim/backends/cuda/tensor_cores/wgmma_dequantized.py mirrors it.
+// Contiguous sums (rows, n), and a result whose rows are `out_row` elements apart.
+// gemmsim/backends/cuda/tensor_cores/wgmma_dequantized.py mirrors this record.
 struct TensorSumsArgs {
     const float *sums, *second_a, *second_b;
     void* out;
@@ -26,7 +27,7 @@ struct TensorSumsArgs {
 };
 constexpr int TENSOR_SUMS_THREADS = 256;
 
-// Block (x, y): columns from TENSOR_SUMS_THREADS times y on of row x.
+// Block (x, y) computes the columns of row x from TENSOR_SUMS_THREADS * y on.
 template <int OUT, bool A, bool B> GEMMSIM_HD void tensor_sums_body(const TensorSumsArgs& s, uint32_t tid, uint64_t x, uint64_t y) {
     const int64_t column = (int64_t)(y * TENSOR_SUMS_THREADS + tid);
     if (column >= s.n) return;

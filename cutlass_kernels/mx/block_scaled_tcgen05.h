@@ -1,5 +1,5 @@
-// Tiles of 128 x 128 outputs by the block-scaled instructions of sm_100a (tcgen05.mma): codes as they are stored in shared
-// memory, scales and sums in tensor memory. One warp issues; two buffers.
+// Computes tiles of 128 x 128 outputs by the block-scaled instructions of sm_100a (tcgen05.mma). Codes lie in shared memory as
+// stored; scales and sums lie in tensor memory. One warp issues the instructions. Two buffers alternate.
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/arch/mma_sm100_umma.hpp>
@@ -14,8 +14,8 @@ template <MxFormat F> struct TmemElement {
                                    typename cute::conditional<F.trailing == 2, cute::float_e5m2_t, cute::float_e4m3_t>::type>::type type;
 };
 
-// Kinds mxf8f6f4 (a code a byte, 32 terms) and mxf4, mxf4nvf4 (two codes a byte, 64 terms): an instruction reads 32 bytes of
-// each line, a chunk has four.
+// Instruction kinds mxf8f6f4 (one code per byte, 32 terms) and mxf4, mxf4nvf4 (two codes per byte, 64 terms). An instruction reads
+// 32 bytes of each line; a chunk has four instructions.
 template <TensorConfig K> struct TmemKind {
     static constexpr bool PAIRS = K.packing_a == Packing::LOW_FIRST;
     static constexpr int TERMS = PAIRS ? 64 : 32, COUNT = CHUNK_LINE / 32, SCALES = TERMS / K.a.block;
@@ -37,9 +37,9 @@ template <TensorConfig K> struct TmemGemm {
     struct alignas(16) Pack {
         uint32_t word[4];
     };
-    static constexpr int TILES = Kind::COUNT * Kind::SCALES / SCALE_COLUMNS;  // of scales, of one line's chunk
+    static constexpr int TILES = Kind::COUNT * Kind::SCALES / SCALE_COLUMNS;  // tiles of scales in an operand's chunk
     static constexpr int CHUNK = TENSOR_M * CHUNK_LINE, SCALE_BYTES = TILES * SCALE_TILE_BYTES;
-    // Columns: sums, then a buffer's scales of both operands, four a tile.
+    // Columns of tensor memory: the sums, then each buffer's scales of both operands, four columns per tile.
     static constexpr int COLUMNS = 256, SUMS = TENSOR_N, SCALE_WIDTH = 4 * TILES;
     static constexpr unsigned SHARED_BYTES = 4 * CHUNK + 4 * SCALE_BYTES + 1024 + 64;
     static_assert(SUMS + 4 * SCALE_WIDTH <= COLUMNS && TILES * SCALE_COLUMNS == Kind::COUNT * Kind::SCALES);
@@ -70,7 +70,8 @@ template <TensorConfig K> struct TmemGemm {
             held[0][i] = fetch_pack(g.a + row * g.a_row, at, bytes, row < g.m);
             held[1][i] = fetch_pack(g.b + col * g.b_row, at, bytes, col < g.n);
         }
-        // The first half of the block's threads bring scales of A's lines, the second of B's. Beyond the end: code 0.
+        // The first half of the block's threads loads scales of A's lines, the second half those of B's. Beyond the end the code is
+        // 0.
         const bool of_a = tid < TENSOR_M;
         const int64_t line = (of_a ? row0 : col0) + tid % TENSOR_M, count = (g.k + K.a.block - 1) / K.a.block;
         const uint8_t* from = of_a ? g.scale_a + line * g.scale_a_row : g.scale_b + line * g.scale_b_row;
@@ -88,10 +89,11 @@ template <TensorConfig K> struct TmemGemm {
             (Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
         GEMMSIM_UNROLL for (int t = 0; t < TILES; ++t) *
             (uint32_t*)(scales(stage, tid / TENSOR_M) + t * SCALE_TILE_BYTES + scale_place(tid % TENSOR_M, 0)) = held_scales[t];
-        cute::tma_store_fence();  // instructions read shared memory by another way than threads write it
+        cute::tma_store_fence();  // instructions read shared memory through the async proxy
     }
 
-    // By one warp: scales into tensor memory, then the instructions, k ascending; those beyond the last term are no part of it.
+    // One warp copies the scales into tensor memory and issues the instructions in ascending k. It omits those beyond the last
+    // term.
     GEMMSIM_HD void issue(int stage, int count, uint32_t memory) const {
         const uint32_t scale_a = memory + SUMS + stage * 2 * SCALE_WIDTH, scale_b = scale_a + SCALE_WIDTH;
         if (cute::elect_one_sync()) {
@@ -107,7 +109,7 @@ template <TensorConfig K> struct TmemGemm {
         CUTE_UNROLL
         for (int k = 0; k < Kind::COUNT; ++k) {
             if (k >= count) continue;
-            constexpr int PER_WORD = SCALE_COLUMNS / Kind::SCALES;  // instructions that find their scales in one column
+            constexpr int PER_WORD = SCALE_COLUMNS / Kind::SCALES;  // instructions whose scales lie in one column
             cute::UMMA::InstrDescriptorBlockScaled what =
                 cute::UMMA::make_instr_desc_block_scaled<typename Kind::A, typename Kind::B, float, typename Kind::S, TENSOR_M, TENSOR_N,
                                                          Kind::MAJOR, Kind::MAJOR>();
@@ -130,7 +132,7 @@ template <TensorConfig K> struct TmemGemm {
         if (chunks > 0) fetch(0);
         for (int64_t i = 0; i < chunks; ++i) {
             const int stage = (int)i & 1;
-            // This buffer's last instructions are done: the i/2-th time that its barrier completes a phase.
+            // Waits until the instructions that read this buffer are complete. Its barrier has then completed i/2 phases.
             if (i >= 2) cute::wait_barrier(*barrier(stage), (int)(i / 2 - 1) & 1);
             store(stage);
             TensorMemory::before_sync();
@@ -142,7 +144,7 @@ template <TensorConfig K> struct TmemGemm {
             }
             if (i + 1 < chunks) fetch(i + 1);
         }
-        // Instructions end in order: the last barrier stands for all.
+        // Instructions complete in order, so the last barrier covers all of them.
         if (chunks > 0) cute::wait_barrier(*barrier((int)(chunks - 1) & 1), (int)((chunks - 1) / 2) & 1);
         block_sync();
         TensorMemory::after_sync();

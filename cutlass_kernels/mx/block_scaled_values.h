@@ -1,5 +1,5 @@
-// Tiles of 128 x 128 outputs from values in bfloat16, decoded in every tile. Two buffers of shared memory; codes of the next chunk
-// are on their way while this one is multiplied.
+// Computes tiles of 128 x 128 outputs from values in bfloat16, which every tile decodes for itself. Shared memory has two buffers;
+// the codes of the next chunk are loaded while the instructions multiply this one.
 #pragma once
 #include "mx/block_scaled_atoms.h"
 
@@ -15,7 +15,7 @@ template <TensorConfig K> struct TensorGemm {
     TensorLine<K.a, K.packing_a> left;
     TensorLine<K.b, K.packing_b> right;
 
-    // Aligned to a swizzle's period.
+    // A buffer is aligned to the swizzle's period.
     static GEMMSIM_HD uint8_t* buffer(int stage, int operand) { return aligned_shared() + (stage * 2 + operand) * TENSOR_TILE_BYTES; }
     GEMMSIM_HD void fetch(int64_t first) {
         const int64_t row = row0 + tid / 2, col = col0 + tid / 2, at = first + tid % 2 * 32;

@@ -1,5 +1,6 @@
-// Blocks along a dimension whose neighbour lies side by side in memory, as columns of a matrix: a thread has 8 bytes of each of a
-// block's rows, so blocks of two or four neighbouring columns. A warp reads and writes whole lines of each row.
+// Encodes blocks along a dimension whose neighbouring lines are adjacent in memory, such as the columns of a matrix. A thread has 8
+// bytes of each of a block's rows, so it has blocks of two or four neighbouring columns. A warp reads and writes whole memory lines
+// of each row.
 #pragma once
 #include "mx/vector_io.h"
 #include "mx/bf16x2.h"
@@ -28,7 +29,7 @@ template <MxConfig K> struct ColumnBlocks {
     static_assert(K.op == MxOp::ENCODE && K.src != F64 && K.packing != Packing::DENSE && F.block <= 32 && F.block % UNIT == 0);
 
     typedef TensorPack<K.src, N> Row;
-    typedef Codes<Packing::BYTES, N> Bytes;  // of a row's codes, or of those that share bytes along the columns
+    typedef Codes<Packing::BYTES, N> Bytes;  // codes of a row, or of those that share bytes along the columns
 
     const MxArgs& a;
     const Src* src;
@@ -41,7 +42,7 @@ template <MxConfig K> struct ColumnBlocks {
         return row;
     }
 
-    // Codes of a row of blocks of numbers. `factors`: of pairs.
+    // The codes of one row of blocks of numbers. `factors`: the factors of the columns, in pairs.
     GEMMSIM_HD uint32_t plain_row(const Row& row, const uint32_t (&factors)[2]) const {
         if constexpr (PAIRS) {
             return pair_codes<F>(row.word[0], row.word[1], factors[0], factors[1]);
@@ -74,7 +75,7 @@ template <MxConfig K> struct ColumnBlocks {
             write(word);
         }
     }
-    // The same of any `n` rows, read again.
+    // The same for `n` rows of any blocks, which are read again.
     GEMMSIM_HD void any_block(int n) {
         GEMMSIM_NO_UNROLL for (int i = 0; i < n; i += UNIT) {
             uint32_t word = 0;
@@ -83,7 +84,8 @@ template <MxConfig K> struct ColumnBlocks {
         }
     }
 
-    // Facts of the blocks by their largest magnitudes; writes their scales. Whether all of them are of numbers.
+    // Computes the facts of the blocks from their largest magnitudes and writes their scales. Returns whether all blocks are of
+    // numbers.
     GEMMSIM_HD bool measured(const LargestOf<K.src, N>& largest, uint8_t* scales) {
         const float second = F.tensor_scale ? second_scale(a) : 1.0f;
         bool numbers = true;

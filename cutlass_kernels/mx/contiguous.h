@@ -1,5 +1,5 @@
-// Conversions of complete blocks that follow each other in memory: a few neighbouring threads share a block, each with 16
-// bytes of it (32 of float64), and exchange magnitudes; every address range is read once and written once.
+// Converts complete blocks that follow each other in memory. A few neighbouring threads share a block, each with 16 bytes of it (32
+// of float64), and exchange magnitudes. Every address range is read once and written once.
 #pragma once
 #include "gemmsim/device/warp.h"
 #include "mx/vector_io.h"
@@ -51,7 +51,8 @@ template <MxConfig K> struct WholeBlocks {
         return packed_values<K.dst>(y);
     }
 
-    // All threads of a warp come here together: they exchange magnitudes. `first` lies past the end in threads without work.
+    // All threads of a warp call this together, because they exchange magnitudes. In threads without work `first` lies past the
+    // end.
     static GEMMSIM_HD void encode(const MxArgs& a, const In& in, uint64_t first, uint32_t tid, float second) {
         float x[N], most = 0;
         GEMMSIM_UNROLL for (int j = 0; j < N; ++j) x[j] = unpacked<K.src, N>(in, j);

@@ -1,17 +1,17 @@
-// Codes of a block's elements under its factor.
+// The codes of a block's elements under the block's factor.
 #pragma once
 #include "mx/scale.h"
 
 namespace gemmsim {
 
-// What a block's elements need to know of it.
+// What the codes of elements depend on in their block.
 struct BlockFacts {
-    float factor;  // NaN: the block is
+    float factor;  // NaN: the block is NaN
     uint32_t amax;
-    bool zeros;    // flushed
+    bool zeros;    // flushed to zeros
 };
 
-// The larger magnitude; NaN if either is.
+// The larger magnitude; NaN if either is NaN.
 GEMMSIM_HD float larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
     float r;
@@ -23,25 +23,26 @@ GEMMSIM_HD float larger(float a, float b) {
 #endif
 }
 
-// Whether elements other than numbers occur in blocks whose factor is a number.
+// Whether elements that are not numbers occur in blocks whose factor is a number.
 template <MxFormat F> GEMMSIM_HD constexpr bool meets_specials() {
     return F.keeps_infinity || F.rule == ScaleRule::LOG2_FLOOR || F.rule == ScaleRule::LOG2_CEIL;
 }
 
-// The exponent field that quanta of `a` are counted in, at least that of the smallest normal.
+// The exponent field that determines the quantum of `a`, at least that of the smallest normal number.
 template <MxFormat F> GEMMSIM_HD uint32_t quantum_field(uint32_t a) {
     constexpr uint32_t low = (uint32_t)(F.emin + 127) << 23;
     const uint32_t own = a & INFINITY_BITS;
     return own > low ? own : low;
 }
 
-// Quanta of the field and the fields below it, as a code's magnitude.
+// A code's magnitude: the quanta counted in this field, plus the codes of the fields below it.
 template <MxFormat F> GEMMSIM_HD int32_t joined(uint32_t field, int32_t quanta) {
     constexpr int32_t low = (F.emin + 127) << 23, drop = 23 - F.trailing;
     return quanta - (low >> drop) + (int32_t)(field >> drop);  // in this order one instruction adds the shifted field
 }
 
-// `a` plus 2^23 of its quanta: the sum's rounding is that to quanta, ties to even. `a` is at most F.max.
+// `a` plus 2^23 of its quanta. The sum's last place is one quantum, so the addition rounds to quanta, ties to even. `a` is at most
+// F.max.
 template <MxFormat F> GEMMSIM_HD float plus_quanta(float a, uint32_t field) {
     return fma_rn(from_bits<float>(field), power<float>(23 - F.trailing), a);
 }
@@ -61,8 +62,8 @@ template <MxFormat F> GEMMSIM_HD int32_t code_magnitude(uint32_t a) {
     }
 }
 
-// microxcaling's truncation: exponents by its rounded logarithm, so that numbers just below a power of two are counted in
-// the quanta above it.
+// microxcaling's truncation. It takes exponents from its rounded logarithm, so that numbers just below a power of two are counted
+// in the quanta above it.
 template <MxFormat F> GEMMSIM_HD int32_t truncated_magnitude(uint32_t a, const int32_t* log2_from) {
     if (a == 0) return 0;
     int32_t exponent = log2_step(a, log2_from);
@@ -76,7 +77,7 @@ template <MxFormat F> GEMMSIM_HD int32_t truncated_magnitude(uint32_t a, const i
     return code < F.top ? code : F.top;
 }
 
-// Code of x in a block of `facts`.
+// The code of x in a block of `facts`.
 template <MxFormat F> GEMMSIM_HD uint32_t element_code(float x, const BlockFacts& facts, const int32_t* log2_from) {
     constexpr int32_t sign_bit = 1 << (F.bits - 1), mask = 2 * sign_bit - 1;
     const float v = mul_rn(x, facts.factor);
@@ -91,7 +92,7 @@ template <MxFormat F> GEMMSIM_HD uint32_t element_code(float x, const BlockFacts
         b = min_number(b, F.max);
         uint32_t a = to_bits(b);
         if constexpr (F.microxcaling) {
-            // the number just below half a quantum, which microxcaling's binary32 sum |t| + 0.5 takes up to one
+            // For the number just below half a quantum, microxcaling's binary32 sum |t| + 0.5 rounds up to one.
             constexpr uint32_t below_half = ((uint32_t)(F.emin - F.trailing - 1 + 127) << 23) - 1;
             if (F.rounding != RTZ && a == below_half) a += 2;
             negative = negative && a != 0;
@@ -104,7 +105,7 @@ template <MxFormat F> GEMMSIM_HD uint32_t element_code(float x, const BlockFacts
     return (uint32_t)code;
 }
 
-// Blocks of numbers in nearest even, with nothing of microxcaling's: what kernels take the short way.
+// Whether blocks of numbers take the kernels' short path: they round to nearest even and have nothing specific to microxcaling.
 template <MxFormat F> GEMMSIM_HD constexpr bool is_plain() { return F.rounding == RNE && !F.microxcaling && !meets_specials<F>(); }
 
 GEMMSIM_HD float magnitude(float x) {
@@ -115,7 +116,7 @@ GEMMSIM_HD float magnitude(float x) {
 #endif
 }
 
-// `v`'s code without its sign, in a plain block.
+// The code of `v` without its sign, in a plain block.
 template <MxFormat F> GEMMSIM_HD uint32_t plain_magnitude(float v) {
     return (uint32_t)code_magnitude<F>(to_bits(min_number(magnitude(v), F.max)));
 }
@@ -127,7 +128,7 @@ template <MxFormat F> GEMMSIM_HD uint32_t plain_code(float v) {
     else return code | (to_bits(v) >> (32 - F.bits) & sign_bit);
 }
 
-// Value of `v`'s code without a scale.
+// The value of `v`'s code without a scale.
 template <MxFormat F> GEMMSIM_HD float plain_value(float v) {
     constexpr float quanta = power<float>(23 - F.trailing);
     const float a = min_number(magnitude(v), F.max);
@@ -137,14 +138,15 @@ template <MxFormat F> GEMMSIM_HD float plain_value(float v) {
     return F.integer ? add_rn(y, 0.0f) : y;  // integers have no -0
 }
 
-// The same for blocks of every kind: F.nan_code in NaN blocks, 0 in flushed ones.
+// The code of x in blocks of every kind: F.nan_code in NaN blocks, 0 in flushed ones.
 template <MxFormat F> GEMMSIM_HD uint32_t block_element(float x, const BlockFacts& facts, const int32_t* log2_from) {
     uint32_t code = element_code<F>(x, facts, log2_from);
     if constexpr (F.flush) code = facts.zeros ? 0u : code;
     return facts.factor != facts.factor ? (uint32_t)F.nan_code : code;
 }
 
-// What decoding x's code gives. microxcaling's integers have a -0, which their codes have not: what underflowed from below.
+// What decoding x's code gives. microxcaling's integers have a -0 that their codes lack: it results from negative numbers that
+// underflow.
 template <MxFormat F> GEMMSIM_HD float quantized(float x, const BlockFacts& facts, float back, const int32_t* log2_from) {
     float y = scaled_value<F>(block_element<F>(x, facts, log2_from), back);
     if constexpr (F.microxcaling && F.integer)
@@ -152,7 +154,7 @@ template <MxFormat F> GEMMSIM_HD float quantized(float x, const BlockFacts& fact
     return y;
 }
 
-// Facts of the block whose largest magnitude is `amax`, and its scale's code.
+// The facts of the block whose largest magnitude is `amax`, and its scale's code.
 template <MxFormat F> GEMMSIM_HD BlockFacts block_facts(uint32_t amax, float second, const int32_t* log2_from, uint32_t* scale) {
     BlockFacts facts;
     facts.amax = amax;

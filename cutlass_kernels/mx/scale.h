@@ -1,4 +1,4 @@
-// The scale of a block from its largest magnitude: rules of all modes, on bit patterns of binary32.
+// Computes the scale of a block from its largest magnitude by the rules of all modes, on bit patterns of binary32.
 #pragma once
 #include "gemmsim/device/mx_format.h"
 
@@ -31,8 +31,8 @@ GEMMSIM_HD int leading_zeros(uint32_t x) {
 #endif
 }
 
-// floor(log2) of positive finite numbers; one more from the trailing field on that `from` has for exponent + 160, where
-// the logarithm rounds up to the next integer.
+// floor(log2) of a positive finite number. Where the logarithm rounds up to the next integer the result is one more: this holds
+// from trailing field from[exponent + 160] on.
 GEMMSIM_HD int32_t log2_step(uint32_t bits, const int32_t* from) {
     int32_t exponent = (int32_t)(bits >> 23) - 127;
     uint32_t trailing = bits & 0x7FFFFFu;
@@ -44,13 +44,13 @@ GEMMSIM_HD int32_t log2_step(uint32_t bits, const int32_t* from) {
     return exponent + ((int32_t)trailing >= from[exponent + 160] ? 1 : 0);
 }
 
-// Whether microxcaling takes the block for zeros.
+// Whether microxcaling treats the block as zeros.
 template <MxFormat F> GEMMSIM_HD bool is_flushed(uint32_t amax, const int32_t* log2_from) {
     if constexpr (F.flush) return log2_step(amax ? amax : 1u << 23, log2_from) <= -127;
     else return false;
 }
 
-// What elements are multiplied by under a code of e8m0: 2^(127 - code), but for what older systems do at the ends.
+// The factor of elements under a code of e8m0: 2^(127 - code), except where older systems differ at the ends.
 template <MxFormat F> GEMMSIM_HD float power_factor(int32_t code) {
     uint32_t bits = (uint32_t)(254 - code) << 23;
     if (code == 254) bits = 1u << 22;  // 2^-127
@@ -109,7 +109,7 @@ template <MxFormat F> GEMMSIM_HD int32_t nearest_code(uint32_t amax, float secon
     return code;
 }
 
-// Code of the scale, and what elements are multiplied by: NaN where the block is NaN.
+// The code of the scale and the factor of the elements, which is NaN where the block is NaN.
 template <MxFormat F> GEMMSIM_HD int32_t scale_code(uint32_t amax, float second, const int32_t* log2_from, float* factor) {
     if constexpr (!F.powers) return nearest_code<F>(amax, second, factor);
     const int32_t code = power_code<F>(amax, log2_from);

@@ -1,6 +1,6 @@
-// Conversions of any layout: a thread has one block, or as many neighbours of it as share bytes of packed codes. Threads that
-// follow each other take neighbours in memory: where blocks lie along a dimension that is not the last, a warp reads and
-// writes whole lines of each step.
+// Converts blocks of any layout. A thread has one block, or as many neighbouring blocks as share bytes of packed codes. Consecutive
+// threads take neighbours in memory. Where blocks lie along a dimension that is not the last, a warp therefore reads and writes
+// whole memory lines in each step.
 #pragma once
 #include "mx/thread_offsets.h"
 
@@ -12,16 +12,16 @@ template <MxConfig K> struct AnyBlocks {
     typedef typename Storage<K.dst>::Word Dst;
     static constexpr int UNIT = code_unit(K.packing), WIDTH = code_width(K.packing), UNIT_BYTES = UNIT * WIDTH / 8;
     static constexpr int BLOCKS = F.block % UNIT == 0 ? 1 : F.block * 2 % UNIT == 0 ? 2 : 4;
-    static constexpr int HELD = F.block <= 32 ? F.block : 0;  // elements kept in registers; longer blocks are read twice
+    static constexpr int HELD = F.block <= 32 ? F.block : 0;  // elements in registers; longer blocks are read twice
 
-    // Where a thread's share starts, in each tensor, and what it carries from element to element.
+    // Where a thread's share starts in each tensor, and its state from element to element.
     const MxArgs& a;
     const Src* src;
     Dst* dst;
     uint8_t *codes, *scales;
     int64_t first;   // element of the row
     uint32_t bytes;  // codes that wait for their unit to be complete
-    int unit;        // how many
+    int unit;        // number of these codes
 
     GEMMSIM_HD float next_input() {
         const float x = load_float<K.src>(*src);
@@ -29,7 +29,7 @@ template <MxConfig K> struct AnyBlocks {
         return x;
     }
 
-    // The next code of the share; `last`: nothing follows that shares its bytes.
+    // Writes the next code of the share. `last`: no further code shares its bytes.
     GEMMSIM_HD void put(uint32_t code, bool last) {
         bytes |= code << code_shift(K.packing, unit);
         if (++unit != UNIT && !last) return;
@@ -51,14 +51,14 @@ template <MxConfig K> struct AnyBlocks {
         dst += a.dst_step;
     }
 
-    // The next element of a block, whose numbers take the short way if `plain`.
+    // The next element of a block, by the short path if `plain`.
     GEMMSIM_HD void element(float x, const BlockFacts& facts, float back, bool plain, bool last) {
         if constexpr (K.op == MxOp::ENCODE)
             put(plain ? plain_code<F>(mul_rn(x, facts.factor)) : block_element<F>(x, facts, a.log2_from), last);
         else write(plain ? mul_rn(plain_value<F>(mul_rn(x, facts.factor)), back) : quantized<F>(x, facts, back, a.log2_from));
     }
 
-    // The next block, of `n` elements; `last`: of the share.
+    // Encodes the next block, of `n` elements. `last`: it is the last of the share.
     GEMMSIM_HD void encode(int64_t n, float second, bool last) {
         float held[HELD ? HELD : 1], most = 0;
         const bool complete = HELD && n == HELD;
@@ -85,7 +85,7 @@ template <MxConfig K> struct AnyBlocks {
         }
     }
 
-    // Block `b` of the share.
+    // Decodes block `b` of the share.
     GEMMSIM_HD void decode(int b, int64_t n, float second) {
         const float factor = decode_factor<F>(scales[b * a.scale_step], second);
         if (HELD && n == HELD) {

@@ -1,4 +1,4 @@
-// Where the share of a thread starts in each tensor, for layouts that count shares over dimensions.
+// Computes where the share of a thread starts in each tensor, for layouts that count shares over dimensions.
 #pragma once
 #include "mx/config.h"
 
@@ -12,8 +12,8 @@ template <MxConfig K> struct MxPlace {
     uint8_t *codes, *scales;
     int64_t first;  // element of the row
 
-    // Moves to share `i`, counted in the order of a.size; a share has `elements` of a row. Index: 32 bits where they suffice,
-    // division is slow.
+    // Moves to share `i`, counted in the order of a.size. A share has `elements` elements of a row. Index has 32 bits where they
+    // suffice, because division is slow.
     template <class Index> GEMMSIM_HD void go_to(const MxArgs& a, Index i, int elements) {
         GEMMSIM_NO_UNROLL for (int d = a.dims - 1; d >= 0; --d) {
             const Index size = (Index)a.size[d], rest = i / size;

@@ -1,4 +1,4 @@
-// 16 bytes of a tensor at a time as binary32, and packed codes of as many elements.
+// Reads and writes up to 16 bytes of a tensor at a time as binary32, and the packed codes of the same number of elements.
 #pragma once
 #include "mx/config.h"
 
@@ -8,7 +8,7 @@ template <class Word, int N> struct alignas(N * sizeof(Word) < 16 ? N * sizeof(W
     Word word[N];
 };
 
-// Elements of dtype D in memory: 16-bit ones in pairs.
+// Elements of dtype D in memory. Those of 16 bits come in pairs.
 template <DType D> struct Lane {
     typedef typename Storage<D>::Word Word;
     static constexpr int ELEMENTS = 1;
@@ -30,7 +30,7 @@ template <DType D, int N> GEMMSIM_HD float unpacked(const TensorPack<D, N>& pack
     else return load_float<D>(pack.word[j]);
 }
 
-// Numbers (no NaN) as a pack.
+// Packs numbers, none of which is NaN.
 template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_numbers(const float (&y)[N]) {
     TensorPack<D, N> out;
     if constexpr (Lane<D>::ELEMENTS == 2) {
@@ -41,7 +41,7 @@ template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_numbers(const float
     return out;
 }
 
-// Anything as a pack; NaN as the canonical one.
+// Packs any values. NaN becomes the canonical one.
 template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_values(const float (&y)[N]) {
     TensorPack<D, N> out;
     if constexpr (Lane<D>::ELEMENTS == 2) {
@@ -53,21 +53,21 @@ template <DType D, int N> GEMMSIM_HD TensorPack<D, N> packed_values(const float 
     return out;
 }
 
-// Codes of N elements in memory: words of GROUP codes each, GROUP * WIDTH / 8 bytes of each word in use.
+// The codes of N elements in memory: words of GROUP codes each, with GROUP * WIDTH / 8 bytes of each word in use.
 template <Packing P, int N> struct Codes {
     static constexpr int WIDTH = code_width(P), GROUP = WIDTH == 4 || N < 4 ? N : 4, WORDS = N / GROUP, BITS = N * WIDTH;
     static_assert(N % GROUP == 0 && GROUP * WIDTH <= 32);
     uint32_t word[WORDS];
 
-    // Bytes before element `first` of a row of packs.
+    // The number of bytes before element `first` of a row of packs.
     static GEMMSIM_HD uint64_t offset(uint64_t first) { return first / N * (BITS / 8); }
 
-    // Bit of the word where the code of element `j` starts.
+    // The bit of the word where the code of element `j` starts.
     static GEMMSIM_HD constexpr int shift(int j) { return code_shift(P, j % GROUP); }
     static GEMMSIM_HD constexpr uint32_t mask() { return (1u << WIDTH) - 1; }
 
     GEMMSIM_HD uint32_t code(int j) const { return word[j / GROUP] >> shift(j) & mask(); }
-    // The code in the highest of the word's bits, `bits` of them; anything below.
+    // The code of `bits` bits in the highest bits of the word. The bits below are arbitrary.
     GEMMSIM_HD uint32_t top(int j, int bits) const { return word[j / GROUP] << (32 - bits - shift(j)); }
 
     static GEMMSIM_HD Codes read(const uint8_t* at) {
@@ -105,7 +105,7 @@ template <Packing P, int N> struct Codes {
     }
 };
 
-// `x` moved up by one bit, with `u`'s highest bit below it.
+// `x` shifted up by one bit, with the highest bit of `u` below it.
 GEMMSIM_HD uint32_t with_sign(uint32_t x, uint32_t u) {
 #if defined(__CUDA_ARCH__)
     return __funnelshift_l(u, x, 1);
@@ -114,7 +114,7 @@ GEMMSIM_HD uint32_t with_sign(uint32_t x, uint32_t u) {
 #endif
 }
 
-// Codes of v in a plain block: from the highest in a word down, each sign and each magnitude one instruction.
+// The codes of v in a plain block. They enter a word from the highest down. Each sign and each magnitude takes one instruction.
 template <MxFormat F, Packing P, int N> GEMMSIM_HD Codes<P, N> plain_codes(const float (&v)[N]) {
     typedef Codes<P, N> C;
     C codes;
