@@ -1,4 +1,5 @@
-// A CUTLASS epilogue that writes the register itself: no scaling, no addend, NaN the one NaN of results.
+// A CUTLASS epilogue that writes the register itself (kernel.h). It has no scaling and no addend, and it writes every NaN as the
+// canonical NaN of results.
 #pragma once
 #include "collective/nvrtc.h"
 #include <cute/tensor.hpp>
@@ -8,8 +9,8 @@
 
 namespace gemmsim {
 
-// What `Sm90TmaWarpSpecializedAdapter` makes a collective epilogue of. Threads own pairs of neighbouring columns and write
-// them by one instruction where every row of the result starts at a multiple of 8 bytes: four threads fill a sector.
+// `Sm90TmaWarpSpecializedAdapter` makes a collective epilogue of this. Each thread owns pairs of neighbouring columns. It writes a
+// pair by one instruction where every row of the result starts at a multiple of 8 bytes. Four threads then fill a sector.
 struct RegisterEpilogue {
     using EpilogueSchedule = cutlass::epilogue::NoSmemWarpSpecialized;
     using DispatchPolicy = EpilogueSchedule;
@@ -23,7 +24,7 @@ struct RegisterEpilogue {
     using StrideD = StrideC;
     struct SharedStorage {};
     using TensorStorage = SharedStorage;
-    // `row`, `batch`: strides of the result in elements.
+    // `row` and `batch` are the strides of the result in elements.
     struct Arguments {
         float* out = nullptr;
         int64_t row = 0, batch = 0;
@@ -32,7 +33,7 @@ struct RegisterEpilogue {
 
     Params params;
 
-    // What CUTLASS' own host code asks of an epilogue.
+    // CUTLASS' own host code calls these two functions of an epilogue.
     template <class Problem> static constexpr Params to_underlying_arguments(const Problem&, const Arguments& args, void*) { return args; }
     template <class Problem> static size_t get_workspace_size(const Problem&, const Arguments&) { return 0; }
 

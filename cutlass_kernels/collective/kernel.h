@@ -1,6 +1,7 @@
-// Matrix products by CUTLASS itself (sm_90a): the mainloop that its CollectiveBuilder makes (TMA into shared memory by one warp,
-// wgmma by two warp groups), its persistent cooperative kernel and tile scheduler, and an epilogue of ours. Lines of A and of
-// B hold their terms side by side; the result is the register in binary32.
+// Matrix products by CUTLASS itself (sm_90a). CollectiveBuilder makes the mainloop: one warp copies by TMA into shared memory and two
+// warp groups multiply by wgmma. The persistent cooperative kernel and its tile scheduler are CUTLASS' too; only the epilogue is ours.
+// The terms of each line of A and B are contiguous in memory. The result is the register in binary32.
+// gemmsim/backends/cuda/tensor_cores/route.py says when they run, and cutlass_mainloop.py launches them.
 #pragma once
 #include "collective/nvrtc.h"
 #include <cute/tensor.hpp>
@@ -16,8 +17,8 @@
 
 namespace gemmsim {
 
-// Two blocks of a cluster, one below the other, share each tile of B. 128 x 256 outputs are 128 registers of each thread that
-// multiplies; promoted sums take as many again, so that their tile is half as wide.
+// Two blocks of a cluster, one below the other, share each tile of B. A tile of 128 x 256 outputs takes 128 registers of each thread
+// that multiplies. Promoted sums take as many registers again, and so their tile is half as wide.
 template <CollectiveConfig K> struct CollectiveGemm {
     using A = typename ElementType<K.a>::type;
     using B = typename ElementType<K.b>::type;
@@ -38,10 +39,10 @@ template <CollectiveConfig K> struct CollectiveGemm {
     using Params = typename Kernel::Params;
     static_assert(Kernel::MaxThreadsPerBlock == 384);
 
-    // Bytes before CUTLASS' storage, so that its tiles lie on the period of their swizzle.
+    // The number of bytes before CUTLASS' storage. They align its tiles to the period of their swizzle, 1024 bytes.
     static constexpr int before() { return (1024 - int(offsetof(typename Kernel::SharedStorage, tensors)) % 1024) % 1024; }
 
-    // By every thread of the block. `params` lies in the kernel's parameters, where TMA reads its tensor maps.
+    // Every thread of the block calls this. `params` must lie in the kernel's parameters, because TMA reads its tensor maps there.
     static CUTLASS_DEVICE void run(const Params& params) {
         extern __shared__ __align__(1024) char collective_shared[];
         Kernel kernel;

@@ -1,5 +1,6 @@
-// Where the members of a kernel's parameters lie: numbers in the machine code, which the host that fills them in compares with
-// its own (gemmsim/backends/cuda/tensor_cores/cutlass_params.py has the same order). No host compiler ever sees these types.
+// The offsets of the members of a kernel's parameters (kernel.h), as numbers in the machine code. No host compiler ever sees these
+// types. The host fills in the parameters by offsets of its own and compares them with these numbers:
+// gemmsim/backends/cuda/tensor_cores/cutlass_params.py lists them in the same order.
 #pragma once
 #include "collective/kernel.h"
 
@@ -10,7 +11,7 @@ struct CollectiveLayout {
     uint32_t word[COLLECTIVE_LAYOUT];
 };
 
-template <class T> struct BoxOf;  // of a tiled copy by TMA: terms and lines of the box that one block's instruction brings
+template <class T> struct BoxOf;  // for a tiled copy by TMA: terms and lines of the box that one block's instruction copies
 template <class Atom, class Layout, class Tiler> struct BoxOf<cute::TiledCopy<Atom, Layout, Tiler>> {
     using Traits = typename Atom::Traits;
     using Basis = typename Traits::AuxParams::TmaGmemBasis;
@@ -36,7 +37,7 @@ template <class G> constexpr CollectiveLayout collective_layout() {
     uint32_t promotion = 0;
     if constexpr (G::PROMOTED) promotion = mainloop + uint32_t(offsetof(Main, mma_promotion_interval));
     return {{
-        // The record, its members from its start.
+        // The record. The offsets of its members count from its start.
         uint32_t(sizeof(Params)),
         uint32_t(alignof(Params)),
         uint32_t(offsetof(Params, mode)),
@@ -70,20 +71,20 @@ template <class G> constexpr CollectiveLayout collective_layout() {
         tiles + uint32_t(offsetof(Tiles, cluster_shape_m_)),
         tiles + uint32_t(offsetof(Tiles, cluster_shape_n_)),
         uint32_t(offsetof(Params, workspace)),
-        // Divisions by a multiplication, and by a shift.
+        // The records for a division by a multiplication, and for a division by a shift.
         uint32_t(sizeof(Divide)),
         uint32_t(offsetof(Divide, multiplier)),
         uint32_t(offsetof(Divide, shift_right)),
         uint32_t(offsetof(Divide, round_up)),
         uint32_t(sizeof(Shift)),
         uint32_t(offsetof(Shift, shift_right)),
-        // The launch.
+        // What a launch needs.
         uint32_t(G::before() + Kernel::SharedStorageSize),
         uint32_t(G::Mainloop::DispatchPolicy::Stages),
         uint32_t(cutlass::gemm::GemmUniversalMode::kGemm),
         uint32_t(Tiles::RasterOrder::AlongM),
         uint32_t(Tiles::RasterOrder::AlongN),
-        // Boxes of the two tensor maps before they are shared out among the blocks of a cluster, and the bytes a block brings.
+        // The boxes of the two tensor maps, before the blocks of a cluster share them. Then the number of bytes that a block copies.
         BoxA::RANK,
         BoxA::TERMS,
         BoxA::LINES,

@@ -1,4 +1,4 @@
-// CuTe's names of the formats of operands.
+// This file maps each operand format (Element) to CuTe's type of that format.
 #pragma once
 #include <cute/tensor.hpp>
 #include "gemm/tensor_cores/native_mma_config.h"

@@ -1,5 +1,7 @@
-// Tiles of 128 x 128 outputs, each one chain of a warp's matrix instructions (mma.sync) for k ascending, its register from +0. Three
-// chunks of shared memory, which asynchronous copies fill while others are multiplied.
+// Matrix products by a warp's own matrix instruction (mma.sync), in tiles of 128 x 128 outputs. Each output is one chain of
+// instructions for k ascending whose register starts from +0. Shared memory has three chunks: asynchronous copies fill some while
+// others are multiplied. gemmsim/backends/cuda/tensor_cores/native_mma.py selects this file for Issue::WARP; route.py says when such
+// instructions take the place of their model.
 #pragma once
 #include "gemm/tensor_cores/native_mma_config.h"
 #include "gemm/tensor_cores/warp_mma.h"
@@ -9,7 +11,7 @@ namespace gemmsim {
 template <InstructionConfig K> struct InstructionGemm {
     typedef InstructionMma<K> Mma;
     static constexpr int TERMS = Mma::TERMS, COUNT = Mma::COUNT, STAGES = INSTRUCTION_STAGES;
-    // Chunks that are on their way. A chunk's place is free when all threads know that it was multiplied: at the next barrier.
+    // The number of chunks in flight. A chunk's place is free after the next barrier, because all threads have multiplied it by then.
     static constexpr int AHEAD = STAGES - 1;
     static_assert(K.issue == Issue::WARP && instruction_terms(K.a) == instruction_terms(K.b) && K.promoted % COUNT == 0);
 
@@ -19,7 +21,8 @@ template <InstructionConfig K> struct InstructionGemm {
     int tid;
 
     static GEMMSIM_HD uint8_t* buffer(int stage, int operand) { return aligned_shared() + (stage * 2 + operand) * INSTRUCTION_CHUNK_BYTES; }
-    // A chunk sets out; a line ends with zeros, at a multiple of 16 bytes. Empty ones are counted, too.
+    // Starts the copies of a chunk. A line ends at a multiple of 16 bytes, filled up with zeros. Chunks past the end commit an empty
+    // group, so that `wait` counts groups correctly.
     GEMMSIM_HD void load(int64_t chunk, int64_t chunks, int stage) const {
         if (chunk < chunks) {
             const int64_t bytes = g.k * element_bytes(K.a);
@@ -32,13 +35,13 @@ template <InstructionConfig K> struct InstructionGemm {
         Mma::commit();
     }
 
-    // Chunk i is there for all to read, and the next one sets out to a place that all have left.
+    // Waits until all threads can read chunk i. Then starts the copies of chunk i + AHEAD into place `free`, which no thread reads.
     GEMMSIM_HD void follow(int64_t i, int64_t chunks, int free) const {
         Mma::template wait<AHEAD - 1>();
         block_sync();
         load(i + AHEAD, chunks, free);
     }
-    // The register is added to the totals and starts again.
+    // Adds the register to `total` and sets it to +0 again.
     template <int SIZE> static GEMMSIM_HD void add(typename Mma::Sums& acc, float (&total)[SIZE]) {
         GEMMSIM_UNROLL for (int i = 0; i < SIZE; ++i) total[i] = add_rn(total[i], float(acc(i)));
         Mma::clear(acc);
@@ -85,7 +88,7 @@ template <InstructionConfig K> struct InstructionGemm {
     }
 };
 
-// Block (x, y) of a grid of tiles, those of a batch one after the other along x.
+// Computes block (x, y) of a grid of tiles. The tiles of each batch follow one another along x.
 template <InstructionConfig K> GEMMSIM_HD void instruction_body(const InstructionArgs& g, uint32_t tid, uint32_t x, uint32_t y) {
     InstructionGemm<K> gemm{g, nullptr, nullptr, false, false, (int)tid};
     gemm.run(x / g.tiles_m, x % g.tiles_m * INSTRUCTION_M, (int64_t)y * INSTRUCTION_N);

@@ -1,4 +1,4 @@
-// CuTe's names of the instructions, by the formats of operands and register.
+// This file maps a way of issue, the operand formats and the register's format (HALF: binary16) to CuTe's atom of the instruction.
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/atom/copy_atom.hpp>

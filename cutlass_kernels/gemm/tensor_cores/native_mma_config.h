@@ -1,17 +1,18 @@
-// Products by a chip's own matrix instruction, in the order that `hw(...)` means: what is known when a kernel is compiled, and
-// when it is launched.
+// The configuration of products by a chip's own matrix instruction, in the order that `hw(...)` means. InstructionConfig is known when
+// a kernel is compiled, and InstructionArgs when it is launched.
 #pragma once
 #include "gemmsim/device/block.h"
 #include "gemmsim/device/storage.h"
 
 namespace gemmsim {
 
-// Operand formats as they are stored: TF32 in the words of binary32.
+// Operand formats as they are stored. TF32 is stored in the words of binary32.
 enum class Element : int32_t { F16, BF16, TF32, E4M3, E5M2 };
-// Who issues the instruction: a warp (mma.sync), a warp group (wgmma), or one warp for its block (tcgen05).
+// The threads that issue an instruction: a warp (mma.sync), a warp group (wgmma), or one warp for its block (tcgen05).
 enum class Issue : int32_t { WARP, WARP_GROUP, BLOCK };
 
-// promoted: instructions whose chain starts from +0 and is then added to a register of binary32; 0 for one chain.
+// `promoted`: the number of instructions in a chain from +0 whose result is added to a register of binary32. It is 0 where one chain
+// computes an output.
 struct InstructionConfig {
     Issue issue;
     Element a, b;
@@ -19,9 +20,9 @@ struct InstructionConfig {
     int promoted;
 };
 
-// Rows of A and columns of B, their terms side by side in lines that start at multiples of 16 bytes and are filled up with
-// zeros to such; gemmsim/backends/cuda/tensor_cores/native_mma.py mirrors this record. The result is the register, so that a check sees
-// all of it. Strides: bytes of operands, elements of the result.
+// Lines are rows of A and columns of B. The terms of a line are contiguous. Each line starts at a multiple of 16 bytes and is filled
+// up with zeros to such a multiple. The result is the register, so that a self-check compares all of its bits. Strides of operands
+// are in bytes, strides of the result in elements. gemmsim/backends/cuda/tensor_cores/native_mma.py mirrors this record.
 struct InstructionArgs {
     const uint8_t *a, *b;
     float* out;
@@ -29,14 +30,14 @@ struct InstructionArgs {
 };
 
 constexpr int INSTRUCTION_THREADS = 256, INSTRUCTION_M = 128, INSTRUCTION_N = 128, INSTRUCTION_LINE = 128;
-constexpr int INSTRUCTION_CHUNK_BYTES = INSTRUCTION_M * INSTRUCTION_LINE;  // of one operand
+constexpr int INSTRUCTION_CHUNK_BYTES = INSTRUCTION_M * INSTRUCTION_LINE;  // bytes of one operand
 static_assert(INSTRUCTION_M == INSTRUCTION_N);
 
 GEMMSIM_HD constexpr int element_bytes(Element e) { return e == Element::TF32 ? 4 : e == Element::F16 || e == Element::BF16 ? 2 : 1; }
-// Terms of one instruction: 32 bytes of a line.
+// The number of terms of one instruction: it takes 32 bytes of a line.
 GEMMSIM_HD constexpr int instruction_terms(Element e) { return 32 / element_bytes(e); }
 
-// Chunks of shared memory for warps' instructions: as many as the smallest one holds (99 kB, sm_89 and sm_120).
+// The number of chunks in shared memory for warps' instructions. The smallest shared memory (99 kB, sm_89 and sm_120) has room for 3.
 constexpr int INSTRUCTION_STAGES = 3;
 
 }  // namespace gemmsim

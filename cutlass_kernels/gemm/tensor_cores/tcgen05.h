@@ -1,5 +1,7 @@
-// Tiles of 128 x 128 outputs, each one chain of tcgen05.mma instructions (sm_100a) for k ascending, its register, in tensor memory,
-// from +0. One warp issues; two buffers of shared memory.
+// Matrix products by tcgen05.mma (sm_100a), in tiles of 128 x 128 outputs. Each output is one chain of instructions for k ascending.
+// Its register lies in tensor memory and starts from +0. One warp issues the instructions; shared memory has two buffers.
+// gemmsim/backends/cuda/tensor_cores/native_mma.py selects this file for Issue::BLOCK; route.py says when such instructions take the
+// place of their model.
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/arch/mma_sm100_umma.hpp>
@@ -33,7 +35,7 @@ template <InstructionConfig K> struct InstructionTmem {
         const int64_t bytes = g.k * element_bytes(K.a);
         GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) {
             const int64_t at = index * CHUNK_LINE + tid % 2 * 64 + 16 * i;
-            const bool there = at < bytes;  // a line ends with zeros, at a multiple of 16 bytes
+            const bool there = at < bytes;  // zeros fill up a line to a multiple of 16 bytes
             held[0][i] = has_a && there ? *(const Pack*)(a + at) : Pack{};
             held[1][i] = has_b && there ? *(const Pack*)(b + at) : Pack{};
         }
@@ -41,7 +43,7 @@ template <InstructionConfig K> struct InstructionTmem {
     GEMMSIM_HD void store(int stage) const {
         GEMMSIM_UNROLL for (int o = 0; o < 2; ++o) GEMMSIM_UNROLL for (int i = 0; i < 4; ++i) *
             (Pack*)(chunk(stage, o) + chunk_place(tid / 2, tid % 2 * 64 + 16 * i)) = held[o][i];
-        cute::tma_store_fence();  // instructions read shared memory by another way than threads write it
+        cute::tma_store_fence();  // threads write shared memory by another proxy than the one by which instructions read it
     }
 
     static GEMMSIM_HD void one(uint64_t left, uint64_t right, uint32_t memory) {
@@ -51,7 +53,7 @@ template <InstructionConfig K> struct InstructionTmem {
             cute::SM100_MMA_F16BF16_SS<A, B, float, M, N, MAJOR, MAJOR>::fma(left, right, memory, 1u, id);
         else cute::SM100_MMA_F8F6F4_SS::fma(left, right, memory, 1u, id);
     }
-    // By one warp. Instructions beyond the last term are no part of the chain.
+    // One warp calls this. Instructions beyond the last term are no part of the chain and are not issued.
     static GEMMSIM_HD void issue(int stage, int count, uint32_t memory) {
         const uint32_t left = cute::cast_smem_ptr_to_uint(chunk(stage, 0)), right = cute::cast_smem_ptr_to_uint(chunk(stage, 1));
         CUTE_UNROLL
@@ -62,7 +64,8 @@ template <InstructionConfig K> struct InstructionTmem {
         if (cute::elect_one_sync()) TensorMemory::commit(barrier(stage));
         TensorMemory::warp_sync();
     }
-    // Chunk i's instructions are done, and with them all before: the (i / 2 + 1)-th phase of its barrier.
+    // Waits until the instructions of chunk i are done. All earlier ones are done then, too. The barrier of the chunk's buffer completes
+    // its (i / 2 + 1)-th phase at that time.
     static GEMMSIM_HD void wait(int64_t i) { cute::wait_barrier(*barrier((int)i & 1), (int)(i / 2) & 1); }
 
     GEMMSIM_HD void run(int64_t batch, int64_t row0, int64_t col0) {
@@ -72,7 +75,7 @@ template <InstructionConfig K> struct InstructionTmem {
         a = g.a + batch * g.a_batch + row * g.a_row;
         b = g.b + batch * g.b_batch + col * g.b_row;
         const uint32_t memory = TensorMemory::open(tid, N, (uint32_t*)barrier(2), barrier(0), 2);
-        // This warp's quarter of the lanes and half of the columns.
+        // A warp owns a quarter of the lanes and half of the columns.
         const uint32_t own = memory + ((uint32_t)(tid / 32 % 4 * 32) << 16) + tid / 128 * OWN;
         TensorMemory::clear<OWN>(own);
         float total[OWN] = {};
@@ -102,7 +105,7 @@ template <InstructionConfig K> struct InstructionTmem {
         TensorMemory::close(tid, N, memory);
     }
 
-    // The register becomes the totals, or is added to them.
+    // Copies the register to `total`, or with `promoted` adds it to `total`.
     static GEMMSIM_HD void add(uint32_t from, float (&total)[OWN]) {
         TensorMemory::after_sync();
         GEMMSIM_UNROLL for (int i = 0; i < OWN; i += 8) {
@@ -118,7 +121,7 @@ template <InstructionConfig K> struct InstructionTmem {
     }
 };
 
-// Block (x, y) of a grid of tiles, those of a batch one after the other along x.
+// Computes block (x, y) of a grid of tiles. The tiles of each batch follow one another along x.
 template <InstructionConfig K> GEMMSIM_HD void instruction_body(const InstructionArgs& g, uint32_t tid, uint32_t x, uint32_t y) {
     InstructionTmem<K> gemm{g, nullptr, nullptr, false, false, (int)tid};
     gemm.run(x / g.tiles_m, x % g.tiles_m * INSTRUCTION_M, (int64_t)y * INSTRUCTION_N);

@@ -1,4 +1,4 @@
-// The instructions of sm_100a around tensor memory, in PTX; a test has a header of this name that computes them on the host.
+// The instructions of sm_100a for tensor memory, in PTX. A test has a header of this name that computes them on the host.
 #pragma once
 #include <cute/arch/tmem_allocator_sm100.hpp>
 #include <cute/arch/copy_sm90_desc.hpp>
@@ -6,9 +6,9 @@
 
 namespace gemmsim {
 
-// Addresses of tensor memory: lane in the upper half, column in the lower one.
+// An address of tensor memory has the lane in its upper half and the column in its lower half.
 struct TensorMemoryOps {
-    // A tile of scales, 32 rows of 16 bytes, to four columns of each quarter of the lanes.
+    // Copies a tile of scales, 32 rows of 16 bytes, to four columns of each quarter of the lanes.
     static GEMMSIM_HD void copy_scales(uint32_t to, uint64_t from) {
         asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(from));
     }
@@ -21,7 +21,7 @@ struct TensorMemoryOps {
     static GEMMSIM_HD void after_sync() { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
     static GEMMSIM_HD void warp_sync() { __syncwarp(); }
     static GEMMSIM_HD void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-    // Eight columns of this warp's 32 lanes.
+    // Stores zeros in eight columns of this warp's 32 lanes.
     static GEMMSIM_HD void zero(uint32_t at) {
         asm volatile("tcgen05.st.sync.aligned.32x32b.x8.b32 [%0], {%1, %1, %1, %1, %1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
     }

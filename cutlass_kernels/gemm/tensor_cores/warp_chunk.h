@@ -1,4 +1,4 @@
-// What warps do with a chunk of terms in shared memory: into registers by ldmatrix, and their instructions on it.
+// Multiplies a chunk of terms in shared memory by warps' instructions. ldmatrix loads the chunk into registers.
 #pragma once
 #include <cute/tensor.hpp>
 #include <cute/atom/copy_atom.hpp>
@@ -7,8 +7,8 @@
 
 namespace gemmsim {
 
-// acc + A * B by the tiled instruction MMA. tile_a, tile_b: the chunk's values, (lines, terms). All instructions of the chunk, or
-// the first `count` if not WHOLE.
+// Adds A * B to `acc` by the tiled instruction MMA. tile_a, tile_b: the chunk's values, (lines, terms). WHOLE: issues all instructions
+// of the chunk; otherwise the first `count`.
 template <class MMA, bool WHOLE = true, class TILE_A, class TILE_B, class SUMS>
 GEMMSIM_HD void multiply_by_warps(const TILE_A& tile_a, const TILE_B& tile_b, int tid, SUMS& acc, int count = 0) {
     using namespace cute;

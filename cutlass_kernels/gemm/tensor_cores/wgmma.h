@@ -1,6 +1,8 @@
-// Tiles of 128 x 128 outputs by warp groups' instructions (wgmma, sm_90a), for k ascending: one chain from +0, or chains of `period`
-// instructions whose totals are added to a register of binary32, multiplied by the scales of block formats or not. A warp group of
-// its own brings chunks (wgmma_loader.h); the two that multiply do nothing else.
+// Matrix products by warp groups' instructions (wgmma, sm_90a), in tiles of 128 x 128 outputs and for k ascending. An output is one
+// chain of instructions from +0, or the sum of chains of `period` instructions each. The partial sum of each such chain is added to
+// a register of binary32; the scales of block formats multiply it first. One warp group copies chunks (wgmma_loader.h), and the two
+// that multiply do nothing else. gemmsim/backends/cuda/tensor_cores/native_mma.py (chains) and wgmma_block_scaled.py (scales) select
+// this file; route.py says when such instructions take the place of their model.
 #pragma once
 #include "gemm/tensor_cores/wgmma_loader.h"
 
@@ -11,18 +13,18 @@ template <GroupConfig K> struct GroupGemm {
     typedef typename Mma::Sums Sums;
     typedef GroupShared<K> Shared;
     static constexpr int SIZE = Mma::SIZE, COUNT = GROUP_COUNT, PERIOD = K.period;
-    // Totals within a chunk: while one is added, the next goes on.
+    // Each chain lies within one chunk. While its partial sum is added, the instructions of the next chain run.
     static constexpr bool WITHIN = K.scaled || (PERIOD > 0 && PERIOD < COUNT);
     static_assert(SIZE == 64 && instruction_terms(K.a) == instruction_terms(K.b));
     static_assert(PERIOD == 0 || COUNT % PERIOD == 0 || PERIOD % COUNT == 0);
 
     const GroupArgs& g;
-    int tid;  // among those that multiply
+    int tid;  // number among the threads that multiply
     Ring<GROUP_STAGES> ring;
 
     GEMMSIM_HD uint8_t* a() const { return Shared::codes(ring.stage, 0); }
     GEMMSIM_HD uint8_t* b() const { return Shared::codes(ring.stage, 1); }
-    // This warp has left a place.
+    // Signals that this warp no longer reads a place.
     GEMMSIM_HD void leave(int stage) const {
         GroupOps::warp_sync();
         if (tid % 32 == 0) GroupOps::arrive(Shared::left(stage));
@@ -32,7 +34,7 @@ template <GroupConfig K> struct GroupGemm {
     struct alignas(16) Four {
         float x[4];
     };
-    // Total q of the chunk is added. NEAR: all of its scales are.
+    // Adds partial sum q of the chunk to `total`. NEAR: all scales of the chunk are near one (is_near_one).
     template <bool NEAR> GEMMSIM_HD void add(Sums& sums, float (&total)[SIZE], int q) const {
         if constexpr (!K.scaled) {
             GEMMSIM_UNROLL for (int i = 0; i < SIZE; ++i) total[i] = add_rn(total[i], float(sums(i)));
@@ -61,7 +63,7 @@ template <GroupConfig K> struct GroupGemm {
         Mma::commit();
     }
 
-    // A whole chunk of totals: the next one's instructions go on while one is added.
+    // Computes a whole chunk. While one partial sum is added, the instructions of the next chain run.
     GEMMSIM_HD void within(Sums (&sums)[2], float (&total)[SIZE]) const {
         constexpr int TOTALS = WITHIN ? COUNT / (PERIOD ? PERIOD : 1) : 1, OF = WITHIN ? PERIOD : COUNT;
         issue(sums[0], 0, OF, true);
@@ -73,8 +75,8 @@ template <GroupConfig K> struct GroupGemm {
             add<true>(sums[q & 1], total, q);
         }
     }
-    // The first `count` instructions of a chunk, each waited for; those beyond the last term are not issued: they are no part of the
-    // chain. `done`: instructions before.
+    // Issues the first `count` instructions of a chunk and waits for each. Instructions beyond the last term are no part of the chain and
+    // are not issued. `done`: the number of instructions before this chunk.
     GEMMSIM_HD void singly(Sums& sums, float (&total)[PERIOD ? SIZE : 1], int count, int64_t done) const {
         GEMMSIM_NO_UNROLL for (int k = 0; k < count; ++k) {
             const int64_t now = done + k;
@@ -88,7 +90,8 @@ template <GroupConfig K> struct GroupGemm {
         }
     }
 
-    // Whole chunks of chains that go on from one to the next: its instructions wait for none of the chunk before.
+    // Computes whole chunks of chains that continue from one chunk to the next. The instructions of a chunk are issued before those of
+    // the previous chunk are done.
     GEMMSIM_HD void chunks(Sums& sums, float (&total)[PERIOD ? SIZE : 1], int64_t whole) {
         bool fresh = true;
         GEMMSIM_NO_UNROLL for (int64_t i = 0; i < whole; ++i, ring.next()) {
@@ -145,7 +148,7 @@ template <GroupConfig K> struct GroupGemm {
     }
 };
 
-// Block (x, y) of a grid of tiles, those of a batch one after the other along x.
+// Computes block (x, y) of a grid of tiles. The tiles of each batch follow one another along x.
 template <GroupConfig K> GEMMSIM_HD void group_body(const GroupArgs& g, uint32_t thread, uint32_t x, uint32_t y) {
     const int64_t batch = x / g.tiles_m, row0 = (int64_t)(x % g.tiles_m) * INSTRUCTION_M, col0 = (int64_t)y * INSTRUCTION_N;
     GroupShared<K>::open((int)thread);

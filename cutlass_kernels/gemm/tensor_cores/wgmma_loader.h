@@ -1,13 +1,14 @@
-// The warp group that brings chunks to shared memory: one thread asks TMA for codes, and all bring the scales of a line each.
+// The warp group that copies chunks to shared memory for wgmma.h. One thread requests the codes from TMA, and each thread copies the
+// scales of one row and one column.
 #pragma once
 #include "gemm/tensor_cores/wgmma_ops.h"
 
 namespace gemmsim {
 
-// Shared memory of a block: codes of all places, their scales, barriers.
+// The shared memory of a block: the codes of all places, then their scales, then the barriers.
 template <GroupConfig K> struct GroupShared {
-    static constexpr int TOTALS = K.scaled ? GROUP_COUNT / K.period : 0;  // of a chunk
-    // Of a place: scales, then for each warp that brings them whether one is far from 1.
+    static constexpr int TOTALS = K.scaled ? GROUP_COUNT / K.period : 0;  // partial sums of a chunk
+    // The bytes of a place's scales. Behind them lies a word for each warp of the loader: whether one of its scales is far from 1.
     static constexpr int SCALES = K.scaled ? (TOTALS * SCALES_OF_TOTAL + GROUP_LOADERS / 32) * 4 : 0;
     static constexpr unsigned BYTES = GROUP_STAGES * (2 * INSTRUCTION_CHUNK_BYTES + SCALES + 16) + 1024;
     static_assert(!K.scaled || (K.period > 0 && GROUP_COUNT % K.period == 0));
@@ -15,11 +16,11 @@ template <GroupConfig K> struct GroupShared {
     static GEMMSIM_HD uint8_t* codes(int stage, int operand) { return aligned_shared() + (stage * 2 + operand) * INSTRUCTION_CHUNK_BYTES; }
     static GEMMSIM_HD float* scales(int stage) { return (float*)(codes(GROUP_STAGES, 0) + stage * SCALES); }
     static GEMMSIM_HD uint32_t* far(int stage) { return (uint32_t*)(scales(stage) + TOTALS * SCALES_OF_TOTAL); }
-    // Of a place: that it has a chunk, and that all have left it.
+    // The two barriers of a place: `filled` says that it has a chunk, `left` that no warp reads it any more.
     static GEMMSIM_HD uint64_t* filled(int stage) { return (uint64_t*)(codes(GROUP_STAGES, 0) + GROUP_STAGES * SCALES) + stage; }
     static GEMMSIM_HD uint64_t* left(int stage) { return filled(GROUP_STAGES + stage); }
 
-    // By every thread of the block.
+    // Every thread of the block calls this.
     static GEMMSIM_HD void open(int thread) {
         if (thread == 0) {
             for (int i = 0; i < GROUP_STAGES; ++i) {
@@ -32,7 +33,7 @@ template <GroupConfig K> struct GroupShared {
     }
 };
 
-// One operand's scales as a thread reads them: of one line, 1 where there is none.
+// The scales of one line of an operand, as a thread reads them. A line or a scale that does not exist has scale 1.
 struct ScaleLine {
     const float* line;
     bool exists;
@@ -54,7 +55,7 @@ template <GroupConfig K> struct GroupLoader {
         const ScaleLine columns{g.scale_b + batch * g.scale_b_batch + (col0 + thread) * g.scale_b_row, col0 + thread < g.n};
         Ring<GROUP_STAGES> ring;
         GEMMSIM_NO_UNROLL for (int64_t i = 0; i < chunks; ++i, ring.next()) {
-            float a[HELD], b[HELD];  // asked for before the place is free
+            float a[HELD], b[HELD];  // loaded before the place is free
             GEMMSIM_UNROLL for (int q = 0; q < TOTALS; ++q) {
                 a[q] = rows.value(i * TOTALS + q, totals);
                 b[q] = columns.value(i * TOTALS + q, totals);

@@ -1,5 +1,6 @@
-// What warp groups and those who bring for them do on sm_90a: barriers in shared memory, TMA, registers, and wgmma by CuTe's atoms.
-// Tests on the host have a model of the chip in place of this header. Source: PTX ISA, "mbarrier", "cp.async.bulk.tensor", "wgmma".
+// The instructions of sm_90a that wgmma.h and wgmma_loader.h use: barriers in shared memory, TMA, the number of registers, and wgmma
+// by CuTe's atoms. Tests on the host replace this header by a model of the chip. Source: PTX ISA, "mbarrier",
+// "cp.async.bulk.tensor", "wgmma".
 #pragma once
 #include "gemm/tensor_cores/wgmma_config.h"
 #include "gemm/tensor_cores/native_mma_atoms.h"
@@ -9,7 +10,7 @@ namespace gemmsim {
 struct GroupOps {
     static GEMMSIM_HD uint32_t at(const void* shared) { return cute::cast_smem_ptr_to_uint(shared); }
 
-    // A barrier that is arrived at `count` times in each phase; all are made before a barrier of the block.
+    // Initialises a barrier whose phases take `count` arrivals each. All are initialised before a barrier of the block.
     static GEMMSIM_HD void make(uint64_t* barrier, int count) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at(barrier)), "r"(count) : "memory");
     }
@@ -17,11 +18,11 @@ struct GroupOps {
     static GEMMSIM_HD void arrive(uint64_t* barrier) {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at(barrier)) : "memory");
     }
-    // Arrives, too; the phase is not complete before TMA has brought so many bytes.
+    // Arrives at the barrier. Its phase is not complete before TMA has copied `bytes` bytes.
     static GEMMSIM_HD void expect(uint64_t* barrier, int bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(barrier)), "r"(bytes) : "memory");
     }
-    // Until the phase of this parity is complete.
+    // Waits until the phase of this parity is complete.
     static GEMMSIM_HD void wait(uint64_t* barrier, uint32_t parity) {
         asm volatile(
             "{\n\t.reg .pred done;\n"
@@ -30,7 +31,7 @@ struct GroupOps {
             "r"(parity)
             : "memory");
     }
-    // The box of a map that begins at byte `byte` of line `line`; what lies outside is zeros.
+    // Copies the box of a map that begins at byte `byte` of line `line`. TMA writes zeros for what lies outside the matrix.
     static GEMMSIM_HD void bring(uint8_t* to, const uint8_t* map, int byte, int line, int batch, uint64_t* barrier) {
         asm volatile(
             "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(at(to)),
@@ -40,7 +41,7 @@ struct GroupOps {
     template <int COUNT> static GEMMSIM_HD void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
     template <int COUNT> static GEMMSIM_HD void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
     static GEMMSIM_HD void warp_sync() { __syncwarp(); }
-    // Whether any thread of the warp says so.
+    // Returns whether `x` is true in any thread of the warp.
     static GEMMSIM_HD bool any(bool x) { return __any_sync(0xFFFFFFFFu, x); }
 };
 
@@ -52,9 +53,9 @@ template <GroupConfig K> struct GroupMma {
     typedef cute::Shape<cute::Int<INSTRUCTION_M>, cute::Int<INSTRUCTION_N>> Tile;
     typedef decltype(cute::partition_fragment_C(type{}, Tile{})) Sums;
     static constexpr int SIZE = decltype(cute::size(Sums{}))::value;
-    // Threads and registers lie in a tile as `group_row` and `group_column` say.
+    // This is the layout of threads and registers in a tile that `group_row` and `group_column` assume.
     static_assert(cute::is_same<typename cute::MMA_Traits<Atom>::CLayout, cute::GMMA::CLayout_64x128>::value);
-    // 128 bytes of each of 128 lines, swizzled as TMA leaves them.
+    // The layout of a chunk: 128 bytes of each of 128 lines, swizzled as TMA writes them.
     template <class V> struct Chunk {
         typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<V>{},
                                              cute::Shape<cute::Int<INSTRUCTION_M>, cute::Int<INSTRUCTION_LINE / sizeof(V)>>{})) type;
@@ -65,7 +66,7 @@ template <GroupConfig K> struct GroupMma {
         cute::warpgroup_fence_operand(sums);
         cute::warpgroup_arrive();
     }
-    // Instruction `k` of a chunk; `fresh`: from +0. It goes on behind this.
+    // Issues instruction `k` of a chunk and does not wait for it. `fresh`: its register starts from +0.
     static GEMMSIM_HD void issue(uint8_t* a, uint8_t* b, int tid, int k, bool fresh, Sums& sums) {
         using namespace cute;
         type mma;
@@ -76,7 +77,7 @@ template <GroupConfig K> struct GroupMma {
         gemm(mma, left(_, _, k), right(_, _, k), sums);
     }
     static GEMMSIM_HD void commit() { cute::warpgroup_commit_batch(); }
-    // Until at most KEPT of the thread's batches go on; `sums` are those of one that does not.
+    // Waits until at most KEPT of the thread's batches are in progress. `sums` belongs to a batch that is done.
     template <int KEPT> static GEMMSIM_HD void settle(Sums& sums) {
         cute::warpgroup_wait<KEPT>();
         cute::warpgroup_fence_operand(sums);
