@@ -1,6 +1,7 @@
-"""Numbers that kernels and both backends agree on: dtypes, sites of random bits, kinds of runs (of orders: ``orders``).
+"""Constants of the kernels' interface: dtypes, streams of random bits, and enumerations shared by both backends.
 
-The C++ side of the enumerations is in cutlass_kernels: their values are part of the C interface and of kernel texts.
+cutlass_kernels defines the C++ side of the enumerations. Their values are part of the C interface and of kernel texts.
+``orders`` defines the enumeration of orders.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ __all__ = [
     "holds",
 ]
 
-#: Dimensions of a tensor that records have room for, beside the two of a matrix.
+#: Number of batch dimensions for which records have room, in addition to the two of a matrix.
 MAX_BATCH_DIMS: Final = 16
-#: Nested orders of a program.
+#: Largest number of nested orders in a program.
 MAX_WRAPPERS: Final = 4
 
 
 class Site(IntEnum):
-    """The operation a random number belongs to, part of the Philox counter (docs/reference/random_bits.md)."""
+    """The stream to which a random number belongs: part of the Philox counter (docs/reference/random_bits.md)."""
 
     OPERAND_A = 0
     OPERAND_B = 1
@@ -52,12 +53,12 @@ class Site(IntEnum):
     PERMUTATION = 17
     #: The output cast after the overlap-add of a transposed convolution.
     OVERLAP = 18
-    #: Of a row operation's first step; step i draws at ``ROWS + i``.
+    #: The first step of a row operation; step i uses stream ``ROWS + i``.
     ROWS = 64
 
 
 class CastFlag(IntFlag):
-    """gemmsim::CastFlags."""
+    """gemmsim::CastFlags: properties of a cast."""
 
     NO_SUBNORMALS = 1
     NEG_ZERO = 2
@@ -72,7 +73,7 @@ class CastFlag(IntFlag):
 
 
 class Method(IntEnum):
-    """gemmsim::Method: what a run of terms is."""
+    """gemmsim::Method: how an innermost sum adds its terms."""
 
     REGISTER = 0
     KAHAN = 1
@@ -94,24 +95,25 @@ class HardwareKind(IntEnum):
     GROUPS = 2
     TREE = 3
     FLOORED = 4
-    #: A chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
+    #: A chain of fused multiply-adds. The plain register computes it; only the padding of K remains.
     FMA = 5
     TWO_BLOCKS = 6
 
 
-#: gemmsim::Init: where an addend enters.
+#: gemmsim::Init: where an addend C enters the sum.
 INITS: Final = {"zero": 0, "c_first": 1, "c_last": 2}
-#: gemmsim::HardwareOut: the conversion at the end of a step.
+#: gemmsim::HardwareOut: the conversion at the end of an instruction's step.
 HARDWARE_OUTS: Final = {"rz23": 0, "e8m13": 1, "rne10": 2, "rne23": 3, "cast": 4, "cast_inf": 5}
-#: gemmsim::Mode.
+#: gemmsim::Mode: the number of each rounding mode.
 MODES: Final = {mode: index for index, mode in enumerate(RoundingMode)} | {RoundingMode.RND: -1, RoundingMode.RNU: -2}
 
 
 @dataclass(frozen=True)
 class DType:
-    """A dtype of tensors: its name in PyTorch and in kernels, its number there, bytes of an element, and its numbers.
+    """A dtype of tensors: its name in PyTorch, its label and number in kernels, and its range and precision.
 
-    ``p``: significand bits; ``quantum``: exponent of the smallest subnormal; ``top``: of the power of two above all.
+    ``bytes`` is the size of an element. ``p`` is the number of significand bits. ``quantum`` is the exponent of the
+    smallest subnormal number. All magnitudes are below 2^``top``.
     """
 
     name: str
@@ -138,14 +140,14 @@ FLOAT64: Final = DType("float64", "F64", 1, 8, 53, -1074, 1024)
 FLOAT16: Final = DType("float16", "F16", 2, 2, 11, -24, 16)
 BFLOAT16: Final = DType("bfloat16", "BF16", 3, 2, 8, -133, 128)
 FLOATS: Final = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
-#: Of codes: their format's cast says which numbers they are, or that of the products in a table.
+#: Dtype of codes. The cast of their format, or the table of products, says which numbers they stand for.
 CODES: Final = DType("uint8", "CODES", 4, 1, 53, -1074, 1024)
 INT16: Final = DType("int16", "I16", 5, 2, 53, -1074, 1024)
 INT32: Final = DType("int32", "I32", 6, 4, 53, -1074, 1024)
 
 
 def holds(dtype: DType, fmt: Format) -> bool:
-    """Whether ``dtype`` has every number of ``fmt``; no dtype has those of an unbounded grid."""
+    """Whether ``dtype`` has every number of ``fmt``. No dtype has all numbers of an unbounded fixed-point format."""
     if isinstance(fmt, FixedFormat):
         if not fmt.clamp:
             return False

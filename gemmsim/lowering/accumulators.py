@@ -1,11 +1,11 @@
-"""The program of an accumulator, or why there is none."""
+"""Lowers an accumulator to its program, or gives the reason why it has none."""
 
 from __future__ import annotations
 
 from gemmsim.arithmetic import Accumulator, Palette
 from gemmsim.arithmetic.shuffled import Shuffled
 
-from . import innermost_sums, instructions, orders  # noqa: F401  # they register what accumulators are
+from . import innermost_sums, instructions, orders  # noqa: F401  # both register their lowerings on import
 from .abi_constants import MAX_WRAPPERS
 from .orders import Wrapped, wrapper_of
 from .program import Program, run_of
@@ -15,9 +15,10 @@ __all__ = ["program", "programs"]
 
 
 def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Program, ...] | Refusal:
-    """The programs of a palette's members, or the one of any other accumulator; or why there is none.
+    """Return the programs of a palette's members, or the one program of any other accumulator, or a ``Refusal``.
 
-    ``group``: terms that share a pair of scales, where the accumulator takes them apart.
+    ``group`` is the number of terms that share a pair of scales, for an accumulator that separates scales from
+    elements.
     """
     found = []
     for member in accumulator.members if isinstance(accumulator, Palette) else (accumulator,):
@@ -29,7 +30,7 @@ def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Progra
 
 
 def program(accumulator: Accumulator, group: int | None = None) -> Program | Refusal:
-    """The program of ``accumulator``, or why there is none."""
+    """Return the program of ``accumulator``, or a ``Refusal`` with the reason why it has none."""
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
     while (run := run_of(accumulator)) is None:

@@ -1,4 +1,4 @@
-"""Block formats as numbers of kernels, and the tables that conversions to and from them look up."""
+"""Lowers block formats: their numbers for kernels, and the tables that conversions to and from them read."""
 
 from __future__ import annotations
 
@@ -31,35 +31,37 @@ class BlockRule(IntEnum):
     RCEIL = 3
     LOG2_FLOOR = 4
     LOG2_CEIL = 5
-    #: A scale that is no power of two.
+    #: A scale that need not be a power of two.
     REAL = 6
 
     @property
     def takes_logarithm(self) -> bool:
-        """Whether it needs the table of rounded logarithms."""
+        """Whether the rule needs the table of rounded logarithms."""
         return self in (BlockRule.LOG2_FLOOR, BlockRule.LOG2_CEIL)
 
 
 _ROUNDINGS: Final = {RoundingMode.RNE: 0, RoundingMode.RNA: 1, RoundingMode.RTZ: 2}
-#: Beyond every magnitude of eight bits and sign.
+#: No code of up to eight bits has this value.
 _NO_CODE: Final = 256
 
 
 @dataclass(frozen=True)
 class BlockNumbers:
-    """gemmsim::BlockFormat and gemmsim::MxFormat: rule of the scale, elements and their codes, format of the scale."""
+    """gemmsim::BlockFormat and gemmsim::MxFormat: the scale's rule and format, and the elements and their codes."""
 
     rule: BlockRule
     rule_arg: float
     rounding: int
     block_size: int
-    #: Elements: fixed point; kept infinities; microxcaling's order of steps; no subnormals; NaN or infinity.
+    #: Properties of the elements: ``integer``: fixed point; ``keeps_infinity``: infinities stay infinite;
+    #: ``microxcaling``: the steps follow microxcaling's order; ``flush``: blocks below 2^-126 become zeros;
+    #: ``specials``: the element format has NaN or infinity.
     integer: bool
     keeps_infinity: bool
     microxcaling: bool
     flush: bool
     specials: bool
-    #: One more scale for the whole tensor.
+    #: Whether the whole tensor has a scale in addition.
     tensor_scale: bool
     bits: int
     trailing: int
@@ -79,13 +81,16 @@ class BlockNumbers:
 
 
 def source_precision(fmt: BlockFormat, is_bfloat16: bool) -> int:
-    """Significand bits of the logarithm: torchao 0.6.1 takes it in the tensor's own dtype, the others in binary32."""
+    """Return the significand bits with which the logarithm of a block's largest magnitude is computed.
+
+    torchao 0.6.1 computes it in the tensor's own dtype, the other modes in binary32.
+    """
     return 8 if fmt.mode is BlockMode.TORCHAO_0_6_1 and is_bfloat16 else 24
 
 
 @lru_cache(maxsize=256)
 def block_numbers(fmt: BlockFormat) -> BlockNumbers:
-    """The numbers of ``fmt``."""
+    """Return the numbers of ``fmt``."""
     elements: dict[str, Any] = {"scale_emax": fmt.emax, "max": fmt.element.max} | _elements(fmt)
     return BlockNumbers(
         rounding=_ROUNDINGS[fmt.rounding.mode],
@@ -106,7 +111,7 @@ def _elements(fmt: BlockFormat) -> dict[str, Any]:
     no_codes: dict[str, Any] = {"inf_code": _NO_CODE, "nan_from": _NO_CODE, "nan_code": 0, "specials": False}
     if isinstance(element, FixedFormat):
         own = no_codes | {"integer": True, "trailing": element.frac, "top": element.max_significand, "emin": 0}
-        if fmt.mode is BlockMode.TORCHMX:  # whole numbers in place of fractions
+        if fmt.mode is BlockMode.TORCHMX:  # integers in place of fractions
             own |= {"emin": element.frac, "scale_emax": element.frac, "max": float(element.max_significand)}
         return own
     found = no_codes | {"integer": False, "trailing": element.trailing_bits, "emin": element.emin}
@@ -148,20 +153,20 @@ def _binary32(x: float) -> float:
 
 @lru_cache(maxsize=256)
 def encode_factors(fmt: BlockFormat) -> tuple[float, ...]:
-    """What elements are multiplied by under each scale code; NaN where the whole block is."""
+    """Return the factor that elements are multiplied by under each scale code; NaN where the whole block is NaN."""
     if fmt.scale != E8M0:
         return (math.nan,) * 256
     factors = tuple(2.0 ** (127 - code) for code in range(255))
     if fmt.mode is BlockMode.TORCHAO_0_18 and fmt.rule is ScaleRule.RCEIL:
-        return (1.0, *factors[1:], math.nan)  # code 0 is taken for "no scale"
+        return (1.0, *factors[1:], math.nan)  # code 0 means "no scale" there
     if fmt.mode in (BlockMode.TORCHAO_0_18, BlockMode.TORCHAO_0_6_1):
-        return (2.0**126, *factors[1:], 0.0)  # divides by 2^-126 and by infinity
+        return (2.0**126, *factors[1:], 0.0)  # that code divides by 2^-126 and by infinity
     return (*factors, math.nan)
 
 
 @lru_cache(maxsize=256)
 def decode_factors(fmt: BlockFormat) -> tuple[float, ...]:
-    """Value of each scale code; NaN for codes that the format has not."""
+    """Return the value of each scale code; NaN for codes that the format does not have."""
     if fmt.scale == E8M0:
         return (*(2.0 ** (code - 127) for code in range(255)), math.nan)
     known = tuple(fmt.scale.decode(code) for code in range(1 << fmt.scale.bits))
@@ -170,10 +175,12 @@ def decode_factors(fmt: BlockFormat) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4)
 def log2_steps(precision: int, upward: bool) -> tuple[int, ...]:
-    """By exponent + 160: least trailing field whose log2, rounded to ``precision`` bits, is of the next integer.
+    """Return, for each exponent, the least trailing field whose rounded log2 belongs to the next integer.
 
-    That is: has it as floor, or ``upward`` as ceiling. A logarithm rounds to an integer if it is within half the
-    spacing of ``precision``-bit numbers there; it never is exactly so far away, since it is irrational.
+    The index is the exponent plus 160. The log2 is rounded to ``precision`` bits. It belongs to the next integer if
+    that is its floor, or with ``upward`` its ceiling. A logarithm rounds to an integer if its distance from it is at
+    most half the spacing of ``precision``-bit numbers there. The distance never is exactly half, because the logarithm
+    is irrational.
     """
     table = [1 << 23] * 320
     for exponent in range(-150, 128):
@@ -186,7 +193,10 @@ def log2_steps(precision: int, upward: bool) -> tuple[int, ...]:
 
 
 def _spacing(whole: int, precision: int, upward: bool) -> float:
-    """Distance from an integer to the next number of ``precision`` bits above it, or below it; 0 has none near."""
+    """Return the distance from an integer to the next number of ``precision`` bits above it (``upward``) or below it.
+
+    The result is 0 for the integer 0, because no logarithm rounds to it.
+    """
     if whole == 0:
         return 0.0
     towards_zero = (whole > 0) is not upward

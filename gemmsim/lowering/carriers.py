@@ -1,7 +1,7 @@
-"""Proofs of which carrier is exact for a program: in what arithmetic its kernel may compute.
+"""Proves which carrier is exact for a program: the native arithmetic in which its kernel may compute.
 
-The same conditions stand in C++: on constants for kernels in cutlass_kernels/include/gemmsim/device/facts.h, and on
-what is known of the data for the C library in cutlass_kernels/cpu/product/kernel_choice.h.
+The same conditions exist in C++. cutlass_kernels/include/gemmsim/device/facts.h applies them to the constants of
+kernels. cutlass_kernels/cpu/product/kernel_choice.h applies them to the bounds of the data, for the C library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Carrier", "Facts", "carrier_of", "fits", "is_native", "is_packed", "
 
 
 class Carrier(IntEnum):
-    """What a register is kept in: float, double or integers of 128 bits, the cheapest first."""
+    """The type that holds a running sum: float, double or integers of 128 bits, the cheapest first."""
 
     FLOAT = 0
     DOUBLE = 1
@@ -27,7 +27,7 @@ class Carrier(IntEnum):
 
 
 class Facts(NamedTuple):
-    """Of an operand's numbers: significand bits, exponent of the quantum, exponent that bounds magnitudes."""
+    """Bounds of an operand's numbers: significand bits, exponent of the quantum, exponent that bounds magnitudes."""
 
     p: int
     quantum: int
@@ -39,7 +39,11 @@ _RANDOM: Final = next(number for mode, number in MODES.items() if mode.name == "
 
 
 def fits(c: CastNumbers, carrier: Carrier, spare: bool) -> bool:
-    """gemmsim::fits: one rounding from the carrier is right; ``spare``: of a number rounded to odd."""
+    """gemmsim::fits: whether one rounding from ``carrier`` to the format of ``c`` gives the correct result.
+
+    ``spare``: the carrier's number has been rounded to odd, so the carrier needs additional bits below the format's
+    last place, or below the last random bit.
+    """
     one = _FLOATS[carrier]
     if c.mode > _RANDOM or c.has(CastFlag.CODE_PARITY, CastFlag.NO_ZERO):
         return False
@@ -50,21 +54,21 @@ def fits(c: CastNumbers, carrier: Carrier, spare: bool) -> bool:
 
 
 def _is_ieee(c: CastNumbers) -> bool:
-    """To nearest even with subnormal numbers, signed zeros and overflow to infinity."""
+    """Whether ``c`` rounds to nearest even, has subnormal numbers and signed zeros, and overflows to infinity."""
     infinite = [c.over_pos, -c.over_neg, c.inf_pos, -c.inf_neg] == [math.inf] * 4
     return c.mode == 0 and infinite and c.has(CastFlag.NEG_ZERO) and not c.has(CastFlag.NO_SUBNORMALS)
 
 
 def is_native(c: CastNumbers, carrier: Carrier) -> bool:
-    """The carrier, rounded to nearest, is the format."""
+    """Whether rounding to nearest in ``carrier`` is rounding to the format of ``c``."""
     one = _FLOATS[carrier]
     return (c.p, c.emin, c.emax) == (one.p, one.emin, one.top - 1) and _is_ieee(c)
 
 
 def carrier_of(what: Program, narrow: bool, fp32: bool) -> Carrier:
-    """The cheapest that holds operands, registers and totals.
+    """Return the cheapest carrier that holds operands, running sums and partial sums exactly.
 
-    ``narrow``: float holds the operands; ``fp32``: the arithmetic is that of float, each step rounded to it.
+    ``narrow``: float holds the operands. ``fp32``: the arithmetic is that of float, with each step rounded to float.
     """
     casts = [cast_numbers(c) for c in (what.add, what.mul) if c is not None]
     totals = [cast_numbers(w.cast) for w in what.wrappers if w.cast is not None]
@@ -89,17 +93,17 @@ def carrier_of(what: Program, narrow: bool, fp32: bool) -> Carrier:
 
 
 def operand_facts(c: CastNumbers, dtype: DType) -> Facts:
-    """gemmsim::operand_facts of an operand of ``dtype`` and its cast, or none."""
+    """gemmsim::operand_facts: bounds of an operand of ``dtype`` after its cast, if it has one."""
     if not c.has(CastFlag.PRESENT):
         return Facts(dtype.p, dtype.quantum, dtype.top)
-    top = dtype.top + int(c.p < dtype.p or c.quantum > dtype.quantum)  # the largest number may be rounded up
+    top = dtype.top + int(c.p < dtype.p or c.quantum > dtype.quantum)  # the cast may round the largest number up
     if math.isfinite(c.hi) and (math.isfinite(c.inf_pos) or math.isfinite(c.inf_neg) or c.emax + 1 < top):
         top = c.emax + 1
     return Facts(min(c.p, dtype.p), max(c.quantum, dtype.quantum), top)
 
 
 def is_packed(what: Program, fp32: bool, operands: tuple[Facts, Facts]) -> bool:
-    """gemmsim::PackedFormat: register and operands are binary16, or bfloat16, numbers."""
+    """gemmsim::PackedFormat: whether the register and both operands have binary16 numbers, or all bfloat16 numbers."""
     if what.method != Method.REGISTER or what.mul is not None or fp32 or what.init == "c_first":
         return False
     add = cast_numbers(what.add)
@@ -110,7 +114,7 @@ def is_packed(what: Program, fp32: bool, operands: tuple[Facts, Facts]) -> bool:
 
 
 def is_small(what: Program, operands: tuple[Facts, Facts]) -> bool:
-    """gemmsim::SmallIntegers: whole operands and an integer register that ordinary integers hold."""
+    """gemmsim::SmallIntegers: whether operands are integers and an ordinary integer holds the integer register."""
     own, (a, b) = what.register, operands
     if min(a.quantum, b.quantum) < 0 or max(a.top, b.top) > 30 or own.shift:
         return False

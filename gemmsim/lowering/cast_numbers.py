@@ -1,4 +1,4 @@
-"""A cast as the numbers that kernels work with: gemmsim::Cast (cutlass_kernels/include/gemmsim/types.h)."""
+"""A cast as the numbers that kernels read: gemmsim::Cast (cutlass_kernels/include/gemmsim/types.h)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["ABSENT", "CastNumbers", "described", "flag_bits"]
 
 @dataclass(frozen=True)
 class CastNumbers:
-    """gemmsim::Cast, field by field, every policy resolved to values; without the flag PRESENT nothing is rounded.
+    """gemmsim::Cast, field by field, with every policy resolved to values.
 
-    ``p`` significand bits, ``emin`` the exponent of the smallest normal number, ``emax`` of the largest number;
-    ``lo`` to ``hi`` the finite range; ``over_neg`` and ``over_pos`` what finite numbers beyond it become, ``inf_neg``
-    and ``inf_pos`` what infinities become.
+    A record without the flag PRESENT rounds nothing. ``p`` is the number of significand bits. ``emin`` is the exponent
+    of the smallest normal number, and ``emax`` is that of the largest number. ``lo`` to ``hi`` is the finite range.
+    Finite numbers beyond the range become ``over_neg`` and ``over_pos``; infinities become ``inf_neg`` and ``inf_pos``.
     """
 
     p: int = 0
@@ -38,26 +38,26 @@ class CastNumbers:
 
     @property
     def quantum(self) -> int:
-        """Exponent of the lowest bit there is."""
+        """Exponent of the lowest bit of any result."""
         return self.emin - self.p + 1
 
     @property
     def fits_float32(self) -> bool:
-        """Whether float32 has all results, subnormal ones included."""
+        """Whether float32 has all results, including subnormal ones."""
         return self.p <= FLOAT32.p and self.emax < FLOAT32.top and self.quantum >= FLOAT32.quantum
 
 
 def flag_bits(*flags: tuple[CastFlag, bool]) -> int:
-    """PRESENT and the flags that hold."""
+    """Return PRESENT and those of ``flags`` whose condition is true."""
     return CastFlag.PRESENT.value + sum(flag.value for flag, holds in flags if holds)
 
 
-#: No cast.
+#: The record that rounds nothing because there is no cast.
 ABSENT = CastNumbers()
 
 
 def described(p: int, quantum: int, emax: int, low: float, high: float) -> CastNumbers:
-    """A cast that rounds nothing: what the numbers of an operand can be."""
+    """Return a cast that rounds nothing and only says which numbers an operand can be."""
     return CastNumbers(
         p=p,
         emin=quantum + p - 1,

@@ -1,4 +1,4 @@
-"""Casts to floating and fixed point, and to every other format, as numbers of kernels."""
+"""Lowers casts to floating point, fixed point and every other element format to numbers of kernels."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["cast_numbers", "stays_in_float32"]
 
 
 def _below_zero(cast: Cast, fmt: FloatFormat, *, infinite: bool) -> float:
-    """What a negative result becomes in an unsigned format."""
+    """Return what a negative result becomes in an unsigned format."""
     if fmt.specials is Specials.SCALE:
-        return math.nan  # no zero to clamp to
+        return math.nan  # the format has no zero to clamp to
     if cast.overflow is not Overflow.INFINITY or not fmt.has_nan or fmt.specials is Specials.P3109_FINITE:
         return 0.0
     upward = cast.rounding.mode in (RoundingMode.RTZ, RoundingMode.RU)
@@ -39,7 +39,7 @@ def _below_zero(cast: Cast, fmt: FloatFormat, *, infinite: bool) -> float:
 
 
 def _past_the_end(cast: Cast, fmt: FloatFormat, side: int) -> float:
-    """What a finite result beyond the range becomes, on the side ``side`` (+1 or -1)."""
+    """Return what a finite result beyond the range becomes, on the side ``side`` (+1 or -1)."""
     if side < 0 and not fmt.signed:
         return _below_zero(cast, fmt, infinite=False)
     bound = fmt.max if side > 0 else fmt.min
@@ -54,7 +54,10 @@ def _past_the_end(cast: Cast, fmt: FloatFormat, side: int) -> float:
 
 
 def _special(fmt: FloatFormat, side: int) -> float:
-    """Infinity if the format has it, else NaN if it has one, else the bound. P3109's finite domain saturates."""
+    """Return infinity if the format has it, else NaN if it has one, else the bound.
+
+    P3109's finite domain saturates to the bound although it has a NaN.
+    """
     if fmt.has_inf:
         return side * math.inf
     if fmt.has_nan and fmt.specials is not Specials.P3109_FINITE:
@@ -71,7 +74,7 @@ def _largest_is_odd(fmt: FloatFormat) -> bool:
 
 
 def _infinity(cast: Cast, fmt: FloatFormat, side: int) -> float:
-    """What an infinite input becomes."""
+    """Return what an infinite input becomes, on the side ``side`` (+1 or -1)."""
     if side < 0 and not fmt.signed:
         return _below_zero(cast, fmt, infinite=True)
     bound = fmt.max if side > 0 else fmt.min
@@ -108,7 +111,7 @@ def _float_numbers(cast: Cast, fmt: FloatFormat) -> CastNumbers:
 
 
 def _fixed_numbers(cast: Cast, fmt: FixedFormat) -> CastNumbers:
-    # Every value lies below 2**emin, so that the one quantum 2**(emin-p+1) = 2**-frac holds everywhere.
+    # Every value lies below 2**emin, so the quantum is 2**(emin-p+1) = 2**-frac everywhere.
     p = fmt.bits if fmt.clamp else 53
     emin = p - 1 - fmt.frac
     lo, hi = (fmt.min, fmt.max) if fmt.clamp else (-math.inf, math.inf)
@@ -130,7 +133,7 @@ def _fixed_numbers(cast: Cast, fmt: FixedFormat) -> CastNumbers:
 
 @lru_cache(maxsize=4096)
 def cast_numbers(cast: Cast) -> CastNumbers:
-    """The numbers of a cast.
+    """Return the numbers of a cast.
 
     Raises:
         UnsupportedSpec: for a list of values, which is looked up outside the kernels.
@@ -149,12 +152,15 @@ def cast_numbers(cast: Cast) -> CastNumbers:
         found = _float_numbers(cast, fmt)
     else:
         found = binary8_numbers(cast, fmt) if isinstance(fmt, Binary8Format) else _fixed_numbers(cast, fmt)
-    # To nearest with ties by direction: the flag keeps the GEMM's vector kernels away (types.h).
+    # Modes below 0 round to nearest with ties by direction. The flag excludes the GEMM's vector kernels (types.h).
     return replace(found, flags=found.flags | CastFlag.CODE_PARITY.value) if found.mode < 0 else found
 
 
 def stays_in_float32(cast: Cast) -> bool:
-    """Whether every result of casting float32 numbers is one: rounding makes none longer, but the ends may be long."""
+    """Whether every result of casting float32 numbers is a float32 number.
+
+    Rounding does not lengthen a number, but the ends of the format's range may be too long for float32.
+    """
     numbers = cast_numbers(cast)
     ends = numbers.lo, numbers.hi
     return numbers.emax < FLOAT32.top and (numbers.p <= FLOAT32.p or all(map(_is_float32, ends)))

@@ -1,4 +1,4 @@
-"""Products whose additions kernels watch, and how many additions an order makes."""
+"""Decides for which specs kernels can count events, and how many additions an order makes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .supported import refuses as refuses_product
 
 __all__ = ["SUPPORTED", "additions", "least_normals", "refuses"]
 
-#: What people are told.
+#: The supported accumulators, for error messages.
 SUPPORTED = (
     "registers in a format, kahan, neumaier, two_sum and fast_two_sum, alone or inside chunked, promote, pairwise, "
     'interleaved, splitk and shuffled, with arithmetic "exact"'
@@ -24,7 +24,10 @@ SUPPORTED = (
 
 
 def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
-    """None if kernels of a backend can watch the additions of ``spec``, else why not; ``backend`` is its name."""
+    """Return why kernels cannot count the events of ``spec``'s additions, or ``None`` if they can.
+
+    ``backend`` is the backend's name in the reason.
+    """
     if spec.needs_steps:
         return Refusal("its steps or its values are looked up or written in Python, outside the kernels")
     if spec.has_blocks:
@@ -55,16 +58,17 @@ def _refuses_run(one: Program) -> Refusal | None:
 
 
 def least_normals(one: Program) -> list[float]:
-    """The smallest normal number of the register's format, then of each wrapper's (1 of a permutation)."""
+    """Return the smallest normal number of the register's format, then of each wrapper's (1 for a permutation)."""
     casts: Sequence[Cast | None] = [one.add, *(wrapper.cast for wrapper in one.wrappers)]
     return [1.0 if cast is None else float(cast.format.smallest_normal) for cast in casts]
 
 
 def additions(spec: GemmSpec, k: int, has_addend: bool = False) -> int:
-    """How many additions make one element of a product of ``k`` terms; ``has_addend``: an addend C is given.
+    """Return how many additions make one element of a product of ``k`` terms.
 
-    Those of a term to its register, of two totals, and at the end of a compensated sum that of S and C. A first term
-    is added to +0, and so is a first total where totals are added in sequence.
+    ``has_addend``: an addend C is given. The count includes the addition of each term to its register and of each pair
+    of partial sums. It also includes the final addition of S and C in a compensated sum. A first term is added to +0,
+    and so is a first partial sum where partial sums are added in sequence.
 
     Raises:
         KeyError, AssertionError: for a spec that ``refuses`` refuses.

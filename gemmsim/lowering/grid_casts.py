@@ -1,4 +1,4 @@
-"""Casts to formats that are not one grid of a fixed precision (cutlass_kernels/include/gemmsim/grid.h)."""
+"""Lowers casts to formats with an irregular value set (cutlass_kernels/include/gemmsim/grid.h)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SHIFT = 10
 
 
 def supernormal_numbers(cast: Cast, fmt: SupernormalFormat) -> CastNumbers:
-    """A cast to a supernormal format; emin and emax such that they bound the exponents of all values."""
-    # Planners read emin - p + 1 as the exponent of the lowest bit there is.
+    """Return the numbers of a cast to a supernormal format; ``emin`` and ``emax`` bound the exponents of all values."""
+    # The choice of kernels reads emin - p + 1 as the exponent of the lowest bit.
     emin = fmt.lowest_exponent + fmt.trailing_bits
     places = (fmt.first_binade - emin) | (fmt.highest_exponent - fmt.last_binade) << 11
     flags = places << _SHIFT | flag_bits(
@@ -42,7 +42,7 @@ def supernormal_numbers(cast: Cast, fmt: SupernormalFormat) -> CastNumbers:
         emin=emin,
         mode=MODES[mode],
         rbits=cast.rounding.bits,
-        # A C int: its top bit is one of the places.
+        # The field is a C int, whose top bit belongs to ``places``.
         flags=flags - (1 << 32) if flags >> 31 else flags,
         emax=fmt.highest_exponent,
         lo=fmt.min,
@@ -55,14 +55,15 @@ def supernormal_numbers(cast: Cast, fmt: SupernormalFormat) -> CastNumbers:
 
 
 def own_exponent_numbers(cast: Cast, fmt: OwnExponentFormat) -> CastNumbers:
-    """A cast to block floating point with an exponent for each number."""
+    """Return the numbers of a cast to block floating point in which each number has an exponent of its own."""
     infinite = fmt.keep_infinity
     return CastNumbers(
         p=fmt.p,
         emin=fmt.emin,
         mode=MODES[cast.rounding.mode],
         rbits=cast.rounding.bits,
-        # Not the nearest value of one set: what planners prove of roundings does not hold, so parity keeps them away.
+        # The result is not the nearest value of one value set, so the proofs about roundings do not hold.
+        # CODE_PARITY excludes the kernels that rely on them.
         flags=flag_bits((CastFlag.CODE_PARITY, True), (CastFlag.NO_CARRY, True)),
         emax=fmt.emax,
         lo=fmt.min,
@@ -75,12 +76,12 @@ def own_exponent_numbers(cast: Cast, fmt: OwnExponentFormat) -> CastNumbers:
 
 
 def binary8_numbers(cast: Cast, fmt: Binary8Format) -> CastNumbers:
-    """A cast to an old binary8 format."""
+    """Return the numbers of a cast to an old binary8 format."""
     own_grid = not fmt.signed or fmt.skips_first
     flags = flag_bits(
         (CastFlag.NEGATIVE_NAN, not fmt.signed),
         (CastFlag.FIRST_IS_ZERO, fmt.skips_first),
-        # Parity of codes for p = 1; on a grid of its own it only keeps the vector kernels of the GEMM away.
+        # For p = 1 ties go to the even code. For irregular value sets the flag only excludes the GEMM's vector kernels.
         (CastFlag.CODE_PARITY, fmt.p == 1 or own_grid),
     )
     to_infinity = fmt.policy is Binary8Policy.SATURATE_INFTY

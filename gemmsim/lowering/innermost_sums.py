@@ -1,4 +1,4 @@
-"""Accumulators that add terms themselves, as runs."""
+"""Lowers accumulators that add terms themselves, rather than partial sums of other accumulators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrix instructions of chips, and their fused step by itself, as runs."""
+"""Lowers matrix instructions of chips, and the accumulator ``fused``, which is their step by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _hardware(one: Hardware) -> Run:
     return Run(method, one.add_cast, hardware=step)
 
 
-#: Conversions that kernels have by themselves; and the most kept bits that these were made for.
+#: Conversions for which kernels have code of their own, and the largest number of kept bits that this code supports.
 _OWN_OUTS = {Cast(FP32, Rounding.RTZ): "rz23", parse_cast("e8m13/rtz"): "e8m13", Cast(FP16): "rne10"}
 _OWN_KEPT = 36
 

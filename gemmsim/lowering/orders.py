@@ -1,5 +1,8 @@
-"""Accumulators that say which totals of other accumulators meet in which order, as wrappers: all that Python knows of
-an order that kernels have (cutlass_kernels/include/gemmsim/program.h has its number, too)."""
+"""Lowers accumulators that combine partial sums of an inner accumulator: each becomes a wrapper with an order.
+
+This file has everything that Python knows of an order. The kernels' number of each order is also in
+cutlass_kernels/include/gemmsim/program.h.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ __all__ = ["Order", "Wrapped", "lengths", "wrapper_of", "wraps"]
 
 
 class Order(IntEnum):
-    """gemmsim::Order: which totals of a wrapper meet in which order."""
+    """gemmsim::Order: the order in which a wrapper combines partial sums."""
 
     CHUNKED = 1
     PAIRWISE = 2
@@ -34,13 +37,13 @@ class Order(IntEnum):
 
     @property
     def permutes(self) -> bool:
-        """Whether terms are read in another order than that of k."""
+        """Whether the order reads terms in another sequence than that of k."""
         return self in (Order.INTERLEAVED, Order.SHUFFLED)
 
 
 @dataclass(frozen=True)
 class Wrapped:
-    """One wrapper: which order, its size, the rounding of each combination (none for a permutation)."""
+    """A wrapper: its order, its size, and the cast of each combination (none for a permutation)."""
 
     order: Order
     n: int
@@ -48,26 +51,27 @@ class Wrapped:
     pairs: bool = False
 
 
-#: (accumulator, terms that share a pair of scales, if the accumulator takes scales apart).
+#: Arguments: the accumulator, and the number of terms that share a pair of scales, if it separates scales.
 _Wrapping = Callable[[Any, "int | None"], Wrapped]
 _WRAPPERS: dict[type[Accumulator], _Wrapping] = {}
 
 
 def wraps(*kinds: type[Accumulator]) -> Callable[[Function], Function]:
-    """Decorator: the function ``(accumulator, group) -> Wrapped`` says which wrapper accumulators of ``kinds`` are."""
+    """Decorator: register the function ``(accumulator, group) -> Wrapped`` that lowers accumulators of ``kinds``."""
     return enter(_WRAPPERS, kinds)
 
 
 def wrapper_of(accumulator: Accumulator, group: int | None) -> Wrapped | None:
-    """The wrapper that ``accumulator`` is, None if it is none."""
+    """Return the wrapper that ``accumulator`` becomes, or None if it becomes none."""
     found: _Wrapping | None = registered(_WRAPPERS, accumulator)
     return None if found is None else found(accumulator, group)
 
 
 def lengths(order: Order, n: int, k: int) -> list[tuple[int, int]]:
-    """The runs that a wrapper of size ``n`` makes of ``k`` > 0 terms, one after another: so many of so many terms each.
+    """Return the segments into which a wrapper of size ``n`` divides ``k`` > 0 terms, as pairs (count, length) in
+    sequence.
 
-    Those of INTERLEAVED are lanes: of ``lanes`` runs, run l has the terms l, l + lanes, ...
+    For INTERLEAVED the segments are lanes: of ``lanes`` segments, segment l has the terms l, l + lanes, ...
     """
     if order == Order.SHUFFLED:
         return [(1, k)]

@@ -1,7 +1,7 @@
-"""An accumulator as kernels run it: a run of terms inside wrappers that say which totals meet in which order.
+"""An accumulator as kernels read it: an innermost sum inside wrappers that say how partial sums are combined.
 
-How an accumulator becomes one is registered beside others of its kind: ``orders`` (wrappers), ``runs`` and
-``instructions``. ``accumulators`` puts them together.
+Each kind of accumulator registers its lowering in one module: ``orders`` (wrappers), ``innermost_sums`` or
+``instructions``. ``accumulators`` assembles the program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["HardwareStep", "Program", "Register", "Run", "run_of", "runs"]
 
 @dataclass(frozen=True)
 class Register:
-    """gemmsim::Register: of two's complement and fixed point; of BINNED runs the first number is the carry."""
+    """gemmsim::Register: an integer or fixed-point register. In BINNED sums the first number is the carry."""
 
     bits: int = 1
     saturate: int = 0
@@ -36,7 +36,10 @@ class Register:
 
 @dataclass(frozen=True)
 class HardwareStep:
-    """gemmsim::HardwareModel: a matrix instruction's step (gemmsim/hardware/step_parameters.py). ``kept`` -1: exact."""
+    """gemmsim::HardwareModel: a matrix instruction's step (gemmsim/hardware/step_parameters.py).
+
+    ``kept`` -1 means that all bits are kept, so that the sum is exact.
+    """
 
     kind: int = 0
     products: int = 0
@@ -55,7 +58,7 @@ class HardwareStep:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of terms: its method, the roundings of sums and products, where an addend enters."""
+    """An innermost sum: its method, the casts of sums and products, and where an addend enters."""
 
     method: Method
     add: Cast
@@ -67,7 +70,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Program(Run):
-    """A run and the wrappers around it, from the outside in; the permutation, if any."""
+    """An innermost sum, the wrappers around it from the outside in, and the permutation, if any."""
 
     wrappers: tuple[Wrapped, ...] = ()
     shuffle: Shuffled | None = None
@@ -78,11 +81,11 @@ _RUNS: dict[type[Accumulator], _Running] = {}
 
 
 def runs(*kinds: type[Accumulator]) -> Callable[[Function], Function]:
-    """Decorator: the function ``accumulator -> Run`` says which run accumulators of ``kinds`` are."""
+    """Decorator: register the function ``accumulator -> Run`` that lowers accumulators of ``kinds``."""
     return enter(_RUNS, kinds)
 
 
 def run_of(accumulator: Accumulator) -> Run | None:
-    """The run that ``accumulator`` is, None if it is none."""
+    """Return the innermost sum that ``accumulator`` becomes, or None if it becomes none."""
     found: _Running | None = registered(_RUNS, accumulator)
     return None if found is None else found(accumulator)

@@ -1,4 +1,4 @@
-"""Why something does not run somewhere, as a value."""
+"""A refusal: the reason why something cannot run somewhere, as a value instead of an exception."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ __all__ = ["Refusal"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A "no", with the reason in words. Functions named ``refuses`` return one, or ``None``: nothing is against it.
+    """The reason why something is refused, in words.
 
-    ``of``: what was refused, where people are told beside what ran instead; empty: they are not.
+    Functions named ``refuses`` return one, or ``None`` if they have no objection. ``of`` says what was refused. If it
+    is not empty, the reason is reported to the user together with what ran instead.
     """
 
     reason: str
@@ -22,5 +23,5 @@ class Refusal:
 
     @property
     def note(self) -> str:
-        """What people are told."""
+        """The text that is reported to the user."""
         return f"{self.of}: {self.reason}"

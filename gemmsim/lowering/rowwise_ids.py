@@ -1,4 +1,4 @@
-"""Names and numbers of row operations."""
+"""Names of row operations and of their functions, with their numbers in kernels."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 __all__ = ["FUNCTIONS", "OPERATIONS"]
 
-#: Order of gemmsim::rows::Function in rows/functions.h.
+#: Numbered as gemmsim::rows::Function in rows/functions.h.
 FUNCTIONS: Final = {
     name: number
     for number, name in enumerate(
         "add sub mul div sqrt exp log log_add tanh erf density sigmoid tanh_cubic pow max copy".split()
     )
 }
-#: Order of gemmsim::rows::TileOp, and of the C library's row operations (cutlass_kernels/cpu/rows/rows.h).
+#: Numbered as gemmsim::rows::TileOp and as the C library's row operations (cutlass_kernels/cpu/rows/rows.h).
 OPERATIONS: Final = {
     name: number for number, name in enumerate("map sum softmax log_softmax softmax_grad norm norm_grad".split())
 }

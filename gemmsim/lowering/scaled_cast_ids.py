@@ -1,4 +1,4 @@
-"""Grids of scaled casts."""
+"""Value sets and tie rules of scaled casts, as numbers of kernels."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final, NamedTuple
 
 __all__ = ["TIES", "GridNumbers"]
 
-#: Order of gemmsim::Ties.
+#: In the order of gemmsim::Ties.
 TIES: Final = ("even", "away", "toward_zero")
 
 
 class GridNumbers(NamedTuple):
-    """Integers low..high, or n * 2^(max(e, emin) - trailing) up to +-high."""
+    """A value set: the integers ``low`` to ``high``, or n * 2^(max(e, emin) - trailing) up to +-``high``."""
 
     integer: bool
     low: float

@@ -1,4 +1,4 @@
-"""Which specs have a program, and whose numbers the kernels hold."""
+"""Decides which specs kernels can compute: those that have a program, with formats that fit the carriers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _refuses_in_fp32(role: str, cast: Cast) -> Refusal | None:
 
 
 def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
-    """None if kernels of a backend compute ``spec``, else why not, in which ``backend`` is its name."""
+    """Return why kernels cannot compute ``spec``, or ``None`` if they can. ``backend`` is the backend's name in the
+    reason.
+    """
     found = programs(spec.accumulator, spec.group)
     if isinstance(found, Refusal):
         return found

@@ -1,4 +1,4 @@
-"""Formats of tensors as numbers of kernels: block floating point, finite floats, scaled blocks."""
+"""Lowers formats of whole tensors: block floating point, finite floats and scaled blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BlockKind", "FiniteFloat", "TensorNumbers", "tensor_numbers"]
 
 
 class BlockKind(IntEnum):
-    """gemmsim::BlockKind."""
+    """gemmsim::BlockKind: the kind of a tensor's format."""
 
     SHARED_EXPONENT = 0
     FINITE_FLOATS = 1
@@ -24,7 +24,7 @@ class BlockKind(IntEnum):
 
 @dataclass(frozen=True)
 class FiniteFloat:
-    """gemmsim::FiniteFloat; ``flush``: nothing below 2^emin; ``absolute``: magnitudes alone."""
+    """gemmsim::FiniteFloat. ``flush``: there are no values below 2^emin. ``absolute``: values are magnitudes."""
 
     max: float = 0.0
     trailing: int = 0
@@ -36,7 +36,10 @@ class FiniteFloat:
 
 @dataclass(frozen=True)
 class TensorNumbers:
-    """What the format alone says; ``lowest_code``: the code -2^(bits-1) exists; ``keep_infinity``: infinities stay."""
+    """The numbers that follow from the format alone.
+
+    ``lowest_code``: the code -2^(bits-1) exists. ``keep_infinity``: infinities stay infinite.
+    """
 
     kind: BlockKind
     bits: int = 0
@@ -49,13 +52,14 @@ class TensorNumbers:
 
 
 def tensor_numbers(fmt: TensorFormat) -> TensorNumbers:
-    """The numbers of a format of tensors."""
+    """Return the numbers of a format of tensors."""
     if isinstance(fmt, BlockFloatFormat):
         return TensorNumbers(BlockKind.SHARED_EXPONENT, fmt.bits, not fmt.symmetric, fmt.keep_infinity)
     if isinstance(fmt, FiniteFloatFormat):
         return TensorNumbers(BlockKind.FINITE_FLOATS, element=_float(fmt))
     if isinstance(fmt.element, FiniteFloatFormat):
-        # after scaling, eight exponent bits reach their own largest number: only float32 itself has the smaller range
+        # After scaling, a format of eight exponent bits reaches its own largest number. Without scaling,
+        # the smaller range of float32 ends first.
         element = replace(_float(fmt.element), max=fmt.element.max)
         return TensorNumbers(BlockKind.SCALED_FLOATS, element=element, shift=1 << (fmt.element.exponent_bits - 1))
     assert fmt.scaler is not None and isinstance(fmt.element.format, FixedFormat)

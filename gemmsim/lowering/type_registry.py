@@ -1,4 +1,4 @@
-"""Tables from accumulators' classes to functions that say what they are to a kernel."""
+"""Tables from classes of accumulators to the functions that lower them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def enter(table: dict[type[Accumulator], Any], kinds: tuple[type[Accumulator], ...]) -> Callable[[Function], Function]:
-    """Decorator: the function stands in ``table`` for accumulators of ``kinds``."""
+    """Decorator: enter the function in ``table`` for accumulators of ``kinds``."""
 
     def register(function: Function) -> Function:
         table.update(dict.fromkeys(kinds, function))
@@ -23,5 +23,5 @@ def enter(table: dict[type[Accumulator], Any], kinds: tuple[type[Accumulator], .
 
 
 def registered(table: dict[type[Accumulator], Any], accumulator: Accumulator) -> Any:
-    """What ``table`` has for the accumulator's class or the nearest class above it, or None."""
+    """Return the entry of ``table`` for the accumulator's class or its nearest base class, or None."""
     return next((table[kind] for kind in type(accumulator).__mro__ if kind in table), None)
