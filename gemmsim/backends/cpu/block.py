@@ -1,4 +1,4 @@
-"""Conversions to and from block formats on the CPU."""
+"""Converts tensors to and from block formats on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .shared_library import LibraryError, library
 
 __all__ = ["PACKINGS", "decode_blocks", "encode_blocks", "quantize_blocks"]
 
-#: How codes lie in bytes, in the order of gemmsim::Packing in block.h.
+#: How codes are packed into bytes, in the order of gemmsim::Packing in block.h.
 PACKINGS = ("bytes", "lo_first", "hi_first", "dense")
 _ENCODE, _DECODE, _QUANTIZE = range(3)
 _ready: ctypes.CDLL | None = None
@@ -36,9 +36,9 @@ def encode_blocks(
 ) -> None:
     """Write element codes and scale codes of ``x``, whose blocks lie along ``dim``, into uint8 tensors.
 
-    ``x``: any float dtype and strides. ``codes`` and ``scales`` have its shape, but along ``dim`` as many bytes as
-    ``packing`` needs, and as many scales as there are blocks, the last one being shorter if need be.
-    ``tensor_scale`` None is 1.
+    ``x`` may have any float dtype and strides. ``codes`` and ``scales`` have its shape except along ``dim``. There
+    ``codes`` has as many bytes as ``packing`` needs, and ``scales`` has one element per block; the last block may be
+    shorter. ``tensor_scale`` None means 1.
     """
     args = _args(_ENCODE, fmt, x, codes, scales, None, dim, packing, tensor_scale, x.dtype is torch.bfloat16)
     _run(args)
@@ -53,14 +53,20 @@ def decode_blocks(
     packing: str,
     tensor_scale: Tensor | float | None = None,
 ) -> None:
-    """Write the values of ``codes`` under ``scales`` into ``out``: binary32 products, then its dtype (nearest even)."""
+    """Write the values of ``codes`` under ``scales`` into ``out``.
+
+    Products are rounded to binary32, then to ``out``'s dtype (nearest even).
+    """
     _run(_args(_DECODE, fmt, None, codes, scales, out, dim, packing, tensor_scale, False))
 
 
 def quantize_blocks(
     x: Tensor, fmt: BlockFormat, out: Tensor, dim: int, tensor_scale: Tensor | float | None = None
 ) -> None:
-    """Write what decoding ``x``'s codes gives to ``out``, of any float dtype and strides; it may be ``x`` itself."""
+    """Write the values that decoding ``x``'s codes gives to ``out``.
+
+    ``out`` may have any float dtype and strides, and may be ``x`` itself.
+    """
     _run(_args(_QUANTIZE, fmt, x, None, None, out, dim, "bytes", tensor_scale, x.dtype is torch.bfloat16))
 
 
@@ -113,7 +119,7 @@ def _args(
 
 
 def _is_one_row(tensors: Sequence[Tensor | None], values: Tensor, dim: int, fmt: BlockFormat, packing: str) -> bool:
-    """Whether all rows follow each other in memory, with whole blocks and bytes: then they are one long row."""
+    """Whether all rows follow each other in memory, with whole blocks and bytes, so that they form one long row."""
     unit = {"bytes": 1, "dense": 4}.get(packing, 2)
     whole = values.shape[dim] % fmt.block_size == 0 and values.shape[dim] % unit == 0
     last = dim == values.dim() - 1

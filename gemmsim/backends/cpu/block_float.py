@@ -1,4 +1,4 @@
-"""Formats of tensors on the CPU: block floating point, finite floats, scaled blocks."""
+"""Rounds tensors to formats of whole tensors on the CPU: block floating point, finite floats, scaled blocks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape; strides and dtypes are free, ``out`` may be ``x``.
 
     ``fmt.dim`` is a dimension of ``x``. Random bits belong to the row-major logical index of each element. Values of
-    block floating point are exact in ``x``'s dtype, others in binary32, then converted to ``out``'s (nearest even).
+    block floating point are exact in ``x``'s dtype, other values in binary32. They are then converted to ``out``'s
+    dtype (nearest even).
 
     Raises:
         MemoryError: without memory for the exponents of all blocks.
@@ -79,7 +80,7 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
 
 
 def described(fmt: TensorFormat) -> BlockFloatArgs:
-    """A record with the fields that the format alone gives."""
+    """Return a record with the fields that follow from the format alone."""
     numbers = tensor_numbers(fmt)
     args = BlockFloatArgs(kind=numbers.kind, bits=numbers.bits, clamp=numbers.clamp, shift=numbers.shift)
     args.flags = _LOWEST_CODE * numbers.lowest_code | _KEEP_INFINITY * numbers.keep_infinity

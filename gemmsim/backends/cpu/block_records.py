@@ -1,4 +1,4 @@
-"""ctypes mirrors of the records in cutlass_kernels/cpu/casts/block.h, and the record of a block format."""
+"""Defines the ctypes mirrors of the records in cutlass_kernels/cpu/casts/block.h, and fills the record of a format."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BlockRecord(ctypes.Structure):
 
 
 class BlockArgs(ctypes.Structure):
-    #: What the format's pointers point to.
+    #: Keeps alive the tables to which the format's pointers point.
     tables: tuple[object, ...] = ()
     _fields_ = [
         ("src", c_void_p), ("codes", c_void_p), ("scales", c_void_p), ("dst", c_void_p),
@@ -55,9 +55,10 @@ class BlockArgs(ctypes.Structure):
 
 @lru_cache(maxsize=256)
 def block_record(fmt: BlockFormat, precision: int) -> tuple[BlockRecord, tuple[object, ...]]:
-    """Record of ``fmt``, ``tensor_scale`` left at 1, and the tables that it points to, to be kept alive with it.
+    """Return the record of ``fmt``, with ``tensor_scale`` 1, and the tables that it points to.
 
-    ``precision``: significand bits of the logarithm.
+    The caller must keep the tables alive as long as the record. ``precision`` is the number of significand bits of the
+    logarithm.
     """
     numbers = block_numbers(fmt)
     fields = vars(numbers)

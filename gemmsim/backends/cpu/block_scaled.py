@@ -1,4 +1,4 @@
-"""Products of operands in block formats whose accumulator takes scales apart from elements."""
+"""Products on the CPU of operands in block formats, for accumulators that separate scales from elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["count_coded_overflows", "finishes", "gemm_coded"]
 
 
 def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
-    """False: no kernel here takes a bias or a cast after the product; they are passes over the result."""
+    """False: no kernel here applies a bias or a cast after the product; the epilogue is passes over the result."""
     return False
 
 
@@ -41,13 +41,15 @@ def gemm_coded(
 ) -> Ran:
     """Write the product that ``spec`` means into ``out`` (\\*B, M, N), contiguous.
 
-    Elements and scales are decoded into tensors of their own. A plain operand has scale 1 and is cast as ``spec`` says.
-    ``finish``: None, since ``finishes`` says so.
+    Elements and scales are decoded into separate tensors. A plain operand has scale 1 and is cast as ``spec`` says.
+    ``finish`` must be None, because ``finishes`` returns False.
     """
     assert finish is None
     shape = out.shape
     left, right, scales = _parts(a, b, spec, seed, shape[:-2])
-    if len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]:  # one matrix b: all rows in one product
+    if (
+        len(shape) > 2 and right.numel() == right.shape[-2] * right.shape[-1]
+    ):  # b is one matrix: all rows form one product
         rows = out.numel() // shape[-1]
         left, scales = left.reshape(rows, left.shape[-1]), _one_batch(scales, rows)
         return gemm(left, right.reshape(right.shape[-2:]), spec, out.view(rows, -1), seed, scales=scales, row=row)
@@ -63,7 +65,7 @@ def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, 
 def _parts(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, seed: int, batch: tuple[int, ...]
 ) -> tuple[Tensor, Tensor, Scales]:
-    """Elements of both operands, and their scales, all expanded to the batch."""
+    """Return the elements of both operands and their scales, all expanded to the batch."""
     k = a.shape[-1]
     group = spec.group
     assert group is not None
@@ -82,7 +84,7 @@ def _parts(
 
 
 def _cast(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
-    """A plain operand after its cast, whose random bits belong to the tensor as given."""
+    """Return a plain operand after its cast, whose random bits belong to the tensor as given."""
     if cast is None:
         return x
     rounded = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype))
@@ -91,7 +93,7 @@ def _cast(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
 
 
 def _scale_format(spec: GemmSpec) -> FloatFormat:
-    """Format of the scales of a block-scaled instruction; elsewhere nothing depends on it."""
+    """Return the format of the scales of a block-scaled instruction; other accumulators do not depend on it."""
     if not isinstance(spec.accumulator, Hardware):
         return E8M0
     blocks = [fmt for fmt in (spec.a, spec.b) if isinstance(fmt, BlockFormat)]

@@ -1,4 +1,4 @@
-"""Programs as the library reads them."""
+"""Packs programs into the records that the C library reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["member_record", "permutation"]
 
 
 def member_record(found: Program) -> MemberRecord:
-    """The record of a program; the permutation belongs to a K and comes with the call."""
+    """Return the record of a program without its permutation, which depends on K and comes with the call."""
     record = MemberRecord(
         fused=int(found.mul is None),
         init=INITS[found.init],
@@ -41,5 +41,5 @@ def member_record(found: Program) -> MemberRecord:
 
 @lru_cache(maxsize=16)
 def permutation(shuffle: Shuffled, k: int) -> Tensor:
-    """Original index of the term at each position, as the library reads it; int64 (k,)."""
+    """Return the original index of the term at each position, as the library reads it; int64 (k,)."""
     return permutation_of(shuffle.seed, k, torch.device("cpu"))

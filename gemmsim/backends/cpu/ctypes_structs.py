@@ -1,4 +1,7 @@
-"""ctypes mirrors of the records in cutlass_kernels/cpu/api.h, field by field (``gemmsim_abi`` checks the sizes)."""
+"""The ctypes mirrors of the records in cutlass_kernels/cpu/api.h, field by field.
+
+``gemmsim_abi`` reports the records' sizes, which are compared when the library is loaded.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,13 @@ class CastRecord(ctypes.Structure):
 
 
 def packed(numbers: CastNumbers) -> CastRecord:
-    """The numbers of a cast as the library reads them."""
+    """Return the numbers of a cast as the library reads them."""
     return CastRecord(*astuple(numbers))
 
 
 @lru_cache(maxsize=4096)
 def cast_record(cast: Cast) -> CastRecord:
-    """The C record of a cast. Callers copy it; it is shared."""
+    """Return the C record of a cast. It is shared, so callers must copy it."""
     return packed(cast_numbers(cast))
 
 
@@ -78,7 +81,7 @@ class HardwareRecord(ctypes.Structure):
 
 
 class MemberRecord(ctypes.Structure):
-    """One accumulator."""
+    """One accumulator of a spec."""
 
     _fields_ = [
         ("fused", c_int32), ("init", c_int32), ("mul", CastRecord), ("add", CastRecord),
@@ -90,7 +93,7 @@ class MemberRecord(ctypes.Structure):
 
 
 class GemmSpecPart(ctypes.Structure):
-    """The end of GemmArgs: what only depends on the spec."""
+    """The end of GemmArgs: the fields that depend only on the spec."""
 
     _fields_ = [
         ("arithmetic", c_int32), ("member_count", c_int32),
@@ -100,7 +103,7 @@ class GemmSpecPart(ctypes.Structure):
 
 
 class Extras(ctypes.Structure):
-    """What only some products have."""
+    """Fields that only some products need."""
 
     _fields_ = [
         ("addend", c_void_p), ("select", c_void_p), ("overflows", c_void_p),
@@ -120,19 +123,19 @@ class GatherRecord(ctypes.Structure):
 
 
 class LookupRecord(ctypes.Structure):
-    """Products of codes."""
+    """The table of products of codes."""
 
     _fields_ = [("values", c_void_p), ("rows", c_int32), ("columns", c_int32)]
 
 
 class EventRecord(ctypes.Structure):
-    """Where additions are counted, and the smallest normal numbers of the register and of each wrapper."""
+    """The counts of events, and the smallest normal numbers of the register and of each wrapper."""
 
     _fields_ = [("counts", c_void_p), ("least", c_double * (1 + MAX_WRAPPERS))]
 
 
 #: The beginning of GemmArgs: a b c, three dtypes and batch_dims, m n k, six strides, batch, extras, seed, threads,
-#: the first row's index. Packed in one call because a product of 8x8 matrices should not wait for its arguments.
+#: the first row's index. One call packs them all, because ctypes would take longer than a product of 8x8 matrices.
 GEMM_CALL = struct.Struct("@3Q4i3q6qQQQiI")
 
 

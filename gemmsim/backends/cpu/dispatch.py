@@ -1,4 +1,4 @@
-"""Products of every kind on the CPU."""
+"""Dispatches products of every kind to the functions of the CPU backend."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _NONE = Refusal("no processor has the instruction of another chip")
 
 
 def names_instruction(spec: GemmSpec) -> bool:
-    """False: the kernels compute the models of all."""
+    """False: the CPU has no matrix instruction of a GPU; its kernels compute the models of all instructions."""
     return False
 
 
 def instruction(product: Product) -> Ran | Refusal:
-    """Why there is none, as ``names_instruction`` says."""
+    """Return the reason why there is no instruction, as ``names_instruction`` says."""
     return _NONE
 
 
 def multiply(product: Product) -> Ran:
-    """Write ``product`` to its ``out``; what ran. ``finish`` is None, since ``finishes`` says so.
+    """Write ``product`` to its ``out``, and return what ran.
 
-    Operands of an accumulator that looks products up are codes of its table.
+    ``finish`` must be None, because ``finishes`` returns False. For an accumulator that looks products up, the operands
+    are codes of its table.
 
     Raises:
         UnsupportedSpec, SpecError, SelectError, ValueError, MemoryError: as the function for products of this kind.

@@ -1,4 +1,4 @@
-"""Products on the CPU whose additions are watched."""
+"""Products on the CPU that count the events of their additions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ __all__ = ["count_events"]
 def count_events(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, counts: Tensor, seed: int = 0, c: Tensor | None = None
 ) -> Ran:
-    """``gemm``, and add to ``counts`` (4, \\*B, M, N), contiguous int64, how many of each element's additions swamped,
-    were inexact, underflowed and overflowed (``gemmsim.count_events`` defines these). Arguments as for ``gemm``.
+    """``gemm``, which also adds to ``counts`` how many of each element's additions had each event.
+
+    ``counts`` (4, \\*B, M, N) is contiguous int64. The events are: swamped, inexact, underflowed and overflowed
+    (``gemmsim.count_events`` defines them). The other arguments are as for ``gemm``.
 
     Extra memory: as ``gemm``, and 16 kB per thread.
 
     Raises:
-        UnsupportedSpec: for a spec whose additions the kernels cannot watch.
+        UnsupportedSpec: for a spec whose additions the kernels cannot count.
         SpecError: for ``c`` without a place in ``spec``.
         MemoryError: if the packed panels cannot be allocated.
     """

@@ -1,4 +1,4 @@
-"""Matrix products on the CPU."""
+"""Matrix products on the CPU: packs the arguments, calls the C library and translates its status codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _pack = GEMM_CALL.pack
 
 
 def batch_record(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[ctypes.c_int64]:
-    """Sizes and strides of the batch dimensions, as the library reads them."""
+    """Return sizes and strides of the batch dimensions, as the library reads them."""
     if dims > MAX_BATCH_DIMS:
         raise ValueError(f"{dims} batch dimensions: at most {MAX_BATCH_DIMS} are supported. Flatten some of them.")
     rows = (*out.shape[:dims], *a.stride()[:dims], *b.stride()[:dims], *out.stride()[:dims])
@@ -40,7 +40,10 @@ def batch_record(a: Tensor, b: Tensor, out: Tensor, dims: int) -> ctypes.Array[c
 
 
 def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
-    """Operand rounded stochastically, in a tensor of its own: the bits belong to its elements, not to their uses."""
+    """Return an operand rounded stochastically, in a new tensor.
+
+    The random bits belong to the stored elements, not to their uses.
+    """
     base = stored(x, x.dim() - 2)
     narrow = base.dtype != torch.float64 and stays_in_float32(cast)
     wide = torch.empty(base.shape, dtype=torch.float32 if narrow else torch.float64)
@@ -78,18 +81,21 @@ def gemm(
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
-    Strides are free.
+    Strides are free. Broadcast dimensions come expanded (stride 0).
 
-    ``c`` is an addend of ``out``'s shape, which the accumulator's ``init`` gives a place; without it C is absent.
-    ``select`` holds integers of ``out``'s shape, the member of a palette for each element.
-    ``scales``: of block formats, where the accumulator takes them apart; ``a`` and ``b`` hold elements without them.
-    Broadcast dimensions come expanded (stride 0). Results are rounded to ``out``'s dtype (nearest even) after the
-    spec's own output rounding. ``seed`` matters only for stochastic specs; ``row`` is the first row's index among those
-    that the accumulator's bits are drawn for (casts draw from their tensors' first element on). Returns what ran.
-    Extra memory: B packed once (K x N in the carrier, float32 or float64) and half a megabyte per thread for A, less
-    for few outputs of many terms (docs/design/cpu.md#memory); where a palette's member permutes terms, (8 + 32) x K
-    more per thread. Handlers of signals run during the call; one that raises ends it, and leaves ``out`` written in
-    part.
+    ``c`` is an addend of ``out``'s shape; the accumulator's ``init`` says where it enters. Without ``c`` there is no
+    addend. ``select`` has integers of ``out``'s shape: the member of a palette for each element. ``scales`` are those
+    of block formats, for an accumulator that separates them; ``a`` and ``b`` then have the elements alone.
+
+    Results are rounded to ``out``'s dtype (nearest even) after the spec's own output rounding. ``seed`` matters only
+    for stochastic specs. ``row`` is the index of the first row among those for which the accumulator's bits are drawn.
+    Casts draw from the first element of their tensors on. The function returns what ran.
+
+    Extra memory: B packed once (K x N in the carrier, float32 or float64), and half a megabyte per thread for A.
+    Products with few outputs of many terms need less (docs/design/cpu.md#memory). Where a palette's member permutes
+    terms, (8 + 32) x K more per thread.
+
+    Signal handlers run during the call. A handler that raises ends the call, and leaves ``out`` partly written.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason.
@@ -117,8 +123,10 @@ def gemm(
 def count_overflows(
     a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0, scales: Scales | None = None
 ) -> Ran:
-    """Add to ``counts`` (\\*B, M, N), contiguous int64, how often the ``int`` or ``fixed`` register of each element of
-    the product left its range, before it wrapped or saturated. Everything else as ``gemm``.
+    """Add to ``counts`` how often the ``int`` or ``fixed`` register of each element of the product left its range.
+
+    ``counts`` (\\*B, M, N) is contiguous int64. A register counts before it wraps or saturates. The other arguments are
+    as for ``gemm``.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
@@ -145,7 +153,10 @@ def _not_decoded(spec: GemmSpec) -> UnsupportedSpec:
 
 
 def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Tensor | None) -> Tensor | None:
-    """``select`` as the library reads it; errors for what the spec has no place for."""
+    """Return ``select`` as the library reads it.
+
+    Raises SpecError for an addend or ``select`` without a place in the spec.
+    """
     if c is not None and known.init == "zero":
         raise SpecError(
             f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
@@ -160,7 +171,7 @@ def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Ten
 def _extras(
     c: Tensor | None, select: Tensor | None, counts: Tensor | None, dims: int, scales: Scales | None
 ) -> tuple[Extras, object]:
-    """The record of tensors beside a, b and the result, and what must outlive the call with it."""
+    """Return the record of the tensors other than a, b and the result, and the objects that must outlive the call."""
     record = Extras()
     strides = (ctypes.c_int64 * (2 * dims))()
     if counts is not None:
@@ -193,7 +204,7 @@ def _call(
     scales: Scales | None = None,
     row: int = 0,
 ) -> Ran:
-    """Run the library; where ``counts`` are asked for, ``out`` gives the shape only."""
+    """Call the library. With ``counts``, ``out`` gives only the shape."""
     sa, sb, sc = a.stride(), b.stride(), out.stride()
     dims = len(sc) - 2
     batch = batch_record(a, b, out, dims) if dims else None
@@ -217,9 +228,9 @@ def _call(
 
 
 def failure(code: int, k: int, n: int) -> Exception:
-    """What the library could not do.
+    """Return the exception for a status of the library.
 
-    Raises what the handler of a signal raised, KeyboardInterrupt at Ctrl-C, where one ended the product.
+    If a signal handler ended the product, this function raises what the handler raised (KeyboardInterrupt at Ctrl-C).
     """
     if code == -4:
         signals.raise_pending(library())

@@ -1,4 +1,4 @@
-"""Matrix products whose first operand is read through index tables: convolutions without a matrix of their windows."""
+"""Convolutions on the CPU as matrix products with implicit im2col: index tables say where operand a is read."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def gathered_gemm(
 ) -> Ran:
     """Write the products of ``a``, read as ``where`` says, and ``b`` (groups, K, N) into ``out``.
 
-    Values of ``a`` are those of the spec's operand format already, since a table may read an element many times: the
-    cast of the spec tells what they can be and rounds nothing. ``b`` is rounded here, unless its cast is stochastic;
-    such a cast is the caller's to do. The output cast's random bits belong to ``out``'s row-major index.
-    ``c`` is an addend (groups, N), the same for all rows.
+    Values of ``a`` must already be values of the spec's operand format, because a table may read an element many times.
+    The spec's cast of ``a`` says which values are possible and rounds nothing. This function rounds ``b``, unless its
+    cast is stochastic; the caller must apply a stochastic cast. The output cast's random bits belong to ``out``'s
+    row-major index. ``c`` is an addend (groups, N), the same for all rows.
+
     Extra memory: b packed once, and max(half a megabyte, 32 K bytes) per thread; twice that in float64 lanes.
 
     Raises:

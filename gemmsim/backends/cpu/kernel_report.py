@@ -1,4 +1,4 @@
-"""The kernels of a product, in words."""
+"""Describes in words the kernels that computed a product."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROOFS = (
 
 
 class Kernels:
-    """The kernels that computed a product's tiles, and what the planner had proved about the data."""
+    """The kernels that computed a product's tiles, and what the choice of kernels proved about the data."""
 
     __slots__ = ("_code",)
 
@@ -40,7 +40,7 @@ class Kernels:
 
     @property
     def names(self) -> list[str]:
-        """Every kernel that computed part of the result."""
+        """The names of all kernels that computed part of the result."""
         found = []
         rest = self._code >> 4
         while rest:
@@ -55,7 +55,7 @@ class Kernels:
 
     @property
     def proofs(self) -> list[str]:
-        """What was proved for the whole product and therefore left out of the kernels."""
+        """The proofs for the whole product that allowed kernels to omit steps."""
         return [text for bit, text in _PROOFS if self._code >> 4 and self._code & bit]
 
     def __str__(self) -> str:

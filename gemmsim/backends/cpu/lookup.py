@@ -1,4 +1,4 @@
-"""Products from tables of codes on the CPU."""
+"""Products on the CPU whose terms come from a table of products of codes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = ["count_lookup_overflows", "lookup_gemm", "lookup_refuses"]
 
 
 def lookup_refuses(spec: GemmSpec) -> Refusal | None:
-    """Why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
+    """Return why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
     assert isinstance(spec.accumulator, Lookup)
     return refuses(GemmSpec(accumulator=spec.accumulator.inner, out=spec.out))
 
 
 @lru_cache(maxsize=1024)
 def _prepared(spec: GemmSpec) -> Prepared:
-    """The spec's part of each call; operands are described as 1 and as the table's products."""
+    """Return the spec's part of each call. The operands are described as 1 and as the table's products."""
     one = spec.accumulator
     assert isinstance(one, Lookup)
     known = prepare(GemmSpec(accumulator=one.inner, out=spec.out))
@@ -49,8 +49,8 @@ def _prepared(spec: GemmSpec) -> Prepared:
 def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, row: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
-    Codes are those of the table's formats; 2**bits stands for a NaN that a format has no code for. What follows the
-    products is as in ``cpu.gemm``.
+    The codes are those of the table's formats. 2**bits stands for a NaN that a format has no code for. Everything after
+    the products is as in ``cpu.gemm``.
 
     Raises:
         UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason.
@@ -67,7 +67,9 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
 
 
 def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
-    """Add to ``counts``, contiguous int64, how often each element's register left its range; as ``lookup_gemm``.
+    """Add to ``counts`` how often each element's register left its range.
+
+    ``counts`` is contiguous int64. The other arguments are as for ``lookup_gemm``.
 
     Raises:
         UnsupportedSpec: for an accumulator without a register that counts.

@@ -1,4 +1,4 @@
-"""The indices that choose a palette's member for each element."""
+"""Checks and converts the indices that choose a palette's member for each element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["indices"]
 
 
 def indices(select: Tensor, count: int) -> Tensor:
-    """``select`` as uint8, in its shape, expanded where it is.
+    """Return ``select`` as uint8 in its shape, with the same dimensions expanded.
 
     Raises:
         SelectError: if it holds anything but 0 to ``count`` - 1.

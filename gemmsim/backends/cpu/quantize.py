@@ -1,4 +1,4 @@
-"""Element-wise casts on the CPU."""
+"""Element-wise casts of tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["cast_into", "quantize"]
 def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape; strides and float dtypes are free, ``out`` may be ``x``.
 
-    One rounding from ``x``'s own precision, then a conversion to ``out``'s dtype (nearest even; exact where the format
-    fits it). Random bits belong to the row-major logical index of each element, counted from ``start``.
+    Each value is rounded once from ``x``'s own precision, then converted to ``out``'s dtype (nearest even; exact where
+    the format fits it). Random bits belong to the row-major logical index of each element, counted from ``start``.
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.

@@ -54,10 +54,10 @@ def run_rows(
     eps: float = 0.0,
     seed: int = 0,
 ) -> torch.dtype:
-    """Run row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) on contiguous float tensors; the dtype it worked in.
+    """Run row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) on contiguous float tensors; return the working dtype.
 
-    That is float32, or float64 if one of the tensors has it; others are converted to it and from it by PyTorch.
-    ``steps``: the casts of its steps in order, None for a step rounded to that dtype.
+    The working dtype is float32, or float64 if one of the tensors has it. PyTorch converts other tensors to it and from
+    it. ``steps`` has the casts of the operation's steps in order; None is a step that is rounded to the working dtype.
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
@@ -88,12 +88,12 @@ def run_rows(
 
 
 def named_steps(casts: Sequence[Cast | None]) -> Sequence[Cast | None]:
-    """``casts`` for ``run_rows``, which keeps their records as long as this object lives in its caller's cache."""
+    """Return ``casts`` for ``run_rows``, which caches their records while the caller keeps the returned object."""
     return _NamedSteps(casts)
 
 
 class _NamedSteps(tuple[Cast | None, ...]):
-    """Compared by identity: hashing casts would cost more than a row."""
+    """Casts that are compared by identity, because hashing them would take longer than computing a row."""
 
     __hash__ = object.__hash__
 

@@ -16,7 +16,7 @@ from .shared_library import LibraryError, library
 
 __all__ = ["AMAX_NOT_FINITE", "NEGATIVE_INPUT", "affine_cast", "scaled_blocks", "scaled_cast"]
 
-#: Bits of what the kernels report, as gemmsim::ScaledStatus in scaled_cast.h.
+#: Status bits that the kernels return, as gemmsim::ScaledStatus in scaled_cast.h.
 NEGATIVE_INPUT, AMAX_NOT_FINITE = 1, 2
 _GIVEN, _AFFINE = 0, 4
 _BLOCK_RULES = {"amax": 1, "e8m0": 2, "e4m3": 3}
@@ -52,8 +52,8 @@ def scaled_cast(
 ) -> int:
     """Write ``x`` on ``grid`` scaled by ``amax`` to ``out`` (its shape; any strides and float dtypes; may be ``x``).
 
-    ``amax`` and ``bias`` broadcast to ``x``; None is no scale, no bias. ``integers``: the integers, not scaled back.
-    The arithmetic is float32. Returns a sum of status bits.
+    ``amax`` and ``bias`` broadcast to ``x``; None means no scale and no bias. ``integers``: write the integers without
+    scaling them back. The arithmetic is float32. Returns a sum of status bits.
     """
     args = _arguments(x, grid, out, _GIVEN)
     args.emit_integers = integers
@@ -62,7 +62,7 @@ def scaled_cast(
 
 
 def affine_cast(x: Tensor, low: Tensor, high: Tensor, num_bits: int, out: Tensor) -> int:
-    """Write ``x`` on the grid of 2^num_bits steps from ``low`` to ``high``, with zero on it, to ``out``."""
+    """Write ``x`` on 2^num_bits equally spaced values from ``low`` to ``high``, one of which is zero, to ``out``."""
     half = 2.0 ** (num_bits - 1)
     args = _arguments(x, GridNumbers(True, -half, half - 1), out, _AFFINE)
     args.steps = 2.0**num_bits - 1
@@ -71,7 +71,7 @@ def affine_cast(x: Tensor, low: Tensor, high: Tensor, num_bits: int, out: Tensor
 
 
 def scaled_blocks(x: Tensor, grid: GridNumbers, size: int, scale: str, tensor_scale: float, out: Tensor) -> int:
-    """Write ``x``, each block of ``size`` along its last dimension under a scale of its own, to ``out``.
+    """Write ``x`` to ``out``, with a scale for each block of ``size`` elements along the last dimension.
 
     ``scale``: "amax" (the largest magnitude), "e8m0" (its power of two, rounded up), "e4m3" (under ``tensor_scale``).
     """
@@ -92,7 +92,10 @@ def _arguments(x: Tensor, grid: GridNumbers, out: Tensor, rule: int) -> ScaledAr
 
 
 def _spread(args: ScaledArgs, name: str, t: Tensor | None, out: Tensor) -> Tensor | None:
-    """``t`` in float32, its strides over the dimensions of ``out`` in the record; to be kept alive until the call."""
+    """Put the strides of ``t`` over the dimensions of ``out`` into the record, and return ``t`` in float32.
+
+    The caller must keep the result alive until the call.
+    """
     if t is None:
         return None
     t = t.to(torch.float32)

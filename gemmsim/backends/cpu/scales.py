@@ -1,4 +1,4 @@
-"""Scales of block formats as the library reads them, beside elements that come without them."""
+"""Scales of block formats as the C library reads them, separate from their elements."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class ScalesRecord(ctypes.Structure):
 class Scales:
     """Scales of a (\\*B, M, blocks) and of b (\\*B, blocks, N), float64, expanded to the batch of the product.
 
-    What is left of two operands (``Coded``, one of them perhaps a tensor) beside their elements, as the library reads
-    it: values in place of codes, for both at once. ``cpu.coded`` makes it.
+    They are the part of two encoded operands (``Coded``; one may be a plain tensor) that is not elements, as values
+    instead of codes. ``cpu.block_scaled`` makes them.
 
-    ``a_size``, ``b_size``: terms in a block. ``tensor``: the tensors' own scales multiplied, None without any.
-    ``format``: of the scales, for instructions that look at their exponents.
+    ``a_size``, ``b_size``: terms in a block. ``tensor``: the product of the tensors' own scales, None without any.
+    ``format``: the format of the scales, for instructions whose result depends on their exponents.
     """
 
     a: Tensor
@@ -47,7 +47,7 @@ class Scales:
 
 
 def scales_record(scales: Scales) -> tuple[ScalesRecord, object]:
-    """The record, and what must outlive the call with it."""
+    """Return the record, and the objects that must outlive the call with it."""
     a, b = scales.a, scales.b
     batch = (c_int64 * (2 * (a.dim() - 2)))(*a.stride()[:-2], *b.stride()[:-2])
     record = ScalesRecord(a.data_ptr(), b.data_ptr(), *a.stride()[-2:], *b.stride()[-2:])
@@ -62,7 +62,10 @@ def scales_record(scales: Scales) -> tuple[ScalesRecord, object]:
 
 
 def _is_narrow(a: Tensor, b: Tensor) -> bool:
-    """Whether every product of two scales is exact in float32: up to 16 bits, far from both ends of its range."""
+    """Whether every product of two scales is exact in float32.
+
+    Scales have up to 16 bits, so this only requires that products are far from both ends of float32's range.
+    """
     low, high = 1.0, 1.0
     for x in (a, b):
         magnitude = x.abs()

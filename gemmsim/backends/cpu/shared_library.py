@@ -1,4 +1,4 @@
-"""Finding and loading the C library, once, when it is first needed."""
+"""Finds and loads the C library once, when it is first needed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .ctypes_structs import GEMM_CALL, CastRecord, EventRecord, GatherRecord, Ge
 
 __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 
-#: Instruction sets, the widest of an architecture first. x86-64 has the first two as far as a machine has them, and
-#: ``baseline``; aarch64 has ``neon``, and anything else ``baseline``.
+#: Instruction sets, the widest of an architecture first. On x86-64 a machine has some of the first three, and
+#: ``baseline``. aarch64 has ``neon``, and every other architecture has ``baseline``.
 ISAS = ("avx512fp16", "avx512", "avx2", "neon", "baseline")
 
 _ABI = 5
@@ -27,7 +27,7 @@ _loaded: ctypes.CDLL | None = None
 
 
 class LibraryError(RuntimeError):
-    """The compiled CPU library is missing, of another version, or asked for an instruction set it cannot use."""
+    """The compiled CPU library is missing, has another version, or does not support the requested instruction set."""
 
 
 def _candidates() -> list[Path]:
@@ -87,7 +87,7 @@ def _select(lib: ctypes.CDLL, name: str) -> None:
 
 
 def library() -> ctypes.CDLL:
-    """The loaded library; loads it on the first call.
+    """Return the loaded library, which the first call loads.
 
     Raises:
         LibraryError: if it is missing, from another version, or GEMMSIM_ISA names an unusable instruction set.
@@ -101,7 +101,7 @@ def library() -> ctypes.CDLL:
 
 
 def isa() -> str:
-    """Instruction set in use: one of ``ISAS``."""
+    """Return the instruction set in use: one of ``ISAS``."""
     return str(library().gemmsim_isa().decode())
 
 
@@ -115,5 +115,5 @@ def set_isa(name: str) -> None:
 
 
 def build_info() -> str:
-    """The compiler that built the library."""
+    """Return the name of the compiler that built the library."""
     return str(library().gemmsim_build().decode())

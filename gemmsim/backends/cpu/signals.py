@@ -1,4 +1,4 @@
-"""Signals that come while the library computes: a long product lets the interpreter handle them between its parts."""
+"""Handles signals that arrive while the library computes: a long product lets the interpreter run their handlers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _InterpreterRecord(ctypes.Structure):
 
 
 def listen(lib: ctypes.CDLL) -> None:
-    """Tell ``lib`` how to have signals handled; under another interpreter than CPython it goes on to the end of a call.
+    """Give ``lib`` the interpreter's functions for handling signals.
 
-    Handlers run in the main thread alone, as Python has it. What a handler raises ends the product; where it raises
-    nothing the product goes on.
+    An interpreter other than CPython does not provide them; the library then does not interrupt a call. As in Python,
+    handlers run only in the main thread. An exception from a handler ends the product; otherwise the product continues.
     """
     lib.gemmsim_interpreter.argtypes = [c_void_p]
     lib.gemmsim_interpreter.restype = None
@@ -48,11 +48,11 @@ def listen(lib: ctypes.CDLL) -> None:
 
     tell()
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=tell)  # whose main thread is the one that called fork
+        os.register_at_fork(after_in_child=tell)  # the child's main thread is the one that called fork
 
 
 def raise_pending(lib: ctypes.CDLL) -> NoReturn:
-    """Raise what a handler raised in the call of ``lib`` that this thread made last."""
+    """Raise the exception that a handler raised in this thread's last call of ``lib``."""
     three = (c_void_p * 3)()
     lib.gemmsim_raised(three)
     restore = ctypes.PYFUNCTYPE(None, c_void_p, c_void_p, c_void_p)(("PyErr_Restore", ctypes.pythonapi))

@@ -1,4 +1,4 @@
-"""The part of a call that only depends on the spec, and which specs there is one for."""
+"""Prepares the part of a call that depends only on the spec, and decides which specs the CPU backend supports."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["Prepared", "prepare", "refuses"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """The end of GemmArgs, packed, and what it points to."""
+    """The packed end of GemmArgs, and the objects that it points to."""
 
     part: bytes
     programs: tuple[Program, ...]
-    #: Of a palette; else None.
+    #: The records of a palette's members; None for other accumulators.
     members: ctypes.Array[MemberRecord] | None
     #: Where an addend enters.
     init: str
-    #: Whether a permutation of the call's K is part of it.
+    #: Whether it includes a permutation, which depends on the call's K.
     shuffles: bool
-    #: Whether operands are in block formats, so that values or elements must come in their place.
+    #: Whether operands are in block formats, so that callers must pass their values or elements instead.
     has_blocks: bool = False
 
     def of(self, k: int) -> tuple[bytes, object]:
-        """The bytes for this K, and what must outlive their use."""
+        """Return the bytes for this K, and the objects that must outlive their use."""
         orders = [None if p.shuffle is None else permutation(p.shuffle, k) for p in self.programs]
         pointers = [0 if order is None else order.data_ptr() for order in orders]
-        if self.members is None:  # the field before the last is the one member's permutation
+        if self.members is None:  # the last field but one is the permutation of the single member
             return self.part[:-16] + pointers[0].to_bytes(8, sys.byteorder) + self.part[-8:], orders
         members = type(self.members).from_buffer_copy(self.members)
         for member, pointer in zip(members, pointers, strict=True):
@@ -47,12 +47,12 @@ class Prepared:
 
 
 def refuses(spec: GemmSpec) -> Refusal | None:
-    """Why this backend does not compute ``spec``, or ``None``."""
+    """Return why this backend does not compute ``spec``, or ``None``."""
     return lowering_refuses(spec, "CPU backend")
 
 
 def prepare(spec: GemmSpec) -> Prepared:
-    """The spec's part of each call.
+    """Return the spec's part of each call.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason.
@@ -65,7 +65,7 @@ def prepare(spec: GemmSpec) -> Prepared:
     found = programs(spec.accumulator, spec.group)
     assert not isinstance(found, Refusal)
     args = GemmSpecPart()
-    # stochastic operand and output casts are passes of their own (gemm.py)
+    # gemm.py applies stochastic operand and output casts in separate passes
     for field, cast in (("cast_a", spec.cast_a), ("cast_b", spec.cast_b), ("cast_out", spec.out)):
         if cast is not None and not cast.is_stochastic:
             setattr(args, field, cast_record(cast))
