@@ -1,8 +1,8 @@
-// Formats of tensors on CUDA: integers of a few bits under one power of two for each group of elements (block floating
-// point), and the kinds of cast/finite_floats.h (cpu/block_float.h).
+// Rounds to formats of tensors on CUDA: block floating point, which is integers of a few bits under one power of two for each group
+// of elements, and the kinds of cast/finite_floats.h. The CPU's counterpart is cpu/casts/block_float.h.
 //
-// Short groups are measured and rounded by one team of threads; of long ones, blocks measure slices first (MEASURE, an
-// atomic maximum for each group) and round them in a second kernel (ROUND).
+// One team of threads measures and rounds a short group. Long groups take two kernels: blocks first measure slices (MEASURE, an
+// atomic maximum for each group), and the second kernel rounds them (ROUND).
 #pragma once
 #include "cast/finite_floats.h"
 #include "gemmsim/device/block.h"
@@ -12,8 +12,8 @@ namespace gemmsim {
 
 constexpr int BFP_THREADS = 256, BFP_DIMS = 16, BFP_NO_EXPONENT = 127;
 enum BlockFloatPass : int32_t { BFP_WHOLE = 0, BFP_MEASURE = 1, BFP_ROUND = 2 };
-// In the order of the CPU library's numbers: integers under a shared power of two; single floats; floats under a shared
-// power of two; integers under a shared float.
+// The kinds, numbered as in the CPU library: integers under a shared power of two; single floats; floats under a shared power of
+// two; integers under a shared float.
 enum class BlockKind : int32_t { SHARED_EXPONENT = 0, FINITE_FLOATS = 1, SCALED_FLOATS = 2, SCALED_INTEGERS = 3 };
 
 // What is known when the kernel is compiled.
@@ -23,17 +23,19 @@ struct BlockFloatConfig {
     bool lowest_code, keep_infinity;
     BlockKind kind;
     FiniteFloat element, scaler;
-    int32_t shift;  // SCALED_FLOATS: how many exponents the scale lies below the largest magnitude's
+    // SCALED_FLOATS: the scale's exponent lies this far below that of the largest magnitude.
+    int32_t shift;
     bool clamp;     // SCALED_INTEGERS
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/casts/block_float.py mirrors this record. Dimensions: `outer` that
-// tell groups apart, then `inner` inside a group; the last of them is cut into groups of `block` elements, unless that is 0.
+// What is known when the kernel is launched. gemmsim/backends/cuda/casts/block_float.py mirrors this record. The first `outer`
+// dimensions distinguish groups; the next `inner` lie inside a group. Unless `block` is 0, the last dimension is split into groups
+// of `block` elements.
 struct BlockFloatLaunch {
     const void* src;
     void* dst;
     uint64_t* largest;  // MEASURE, ROUND: of each group, bits of a double
-    int64_t groups, length, block, slice;  // length: elements of a whole group; slice: those that a team takes
+    int64_t groups, length, block, slice;  // length: elements of a whole group; slice: elements of a team
     uint64_t seed;
     int32_t site, team, outer, inner;
     int64_t size[BFP_DIMS], src_stride[BFP_DIMS], dst_stride[BFP_DIMS], index_stride[BFP_DIMS];
@@ -58,7 +60,7 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
 
     const BlockFloatLaunch& a;
     int64_t begin, end;  // elements of the group that this team takes
-    int64_t cut;         // the group's number along the cut dimension
+    int64_t cut;         // the group's number along the split dimension
     Place base;
 
     GEMMSIM_HD void add(Place& p, int d, int64_t at) const {
@@ -80,7 +82,7 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
     }
     GEMMSIM_HD double value(const Place& p) const { return (double)load_value<K.src, Value>(((const Src*)a.src)[p.src]); }
 
-    // Which group and slice of it the team `number` has; false past the last one.
+    // Selects the group and the slice of this team. Returns false past the last group.
     GEMMSIM_HD bool start(int64_t group, int64_t slice) {
         begin = slice * a.slice;
         end = 0;
@@ -102,7 +104,8 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
         return true;
     }
 
-    // The largest finite magnitude as a double's bits; of scaled integers the largest of all, NaN included, as a float's.
+    // The largest finite magnitude, as a double's bits. For scaled integers it is the largest of all, NaN included, as a float's
+    // bits.
     GEMMSIM_HD uint64_t measure(int64_t lane) const {
         uint64_t most = 0;
         for (int64_t e = begin + lane; e < end; e += a.team) {
@@ -156,7 +159,7 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
         }
     }
 
-    // The step 2^q is taken in two factors: float64's range is twice as wide as its largest power.
+    // The step 2^q is applied as two factors, because float64's range is twice as wide as its largest power.
     GEMMSIM_HD void round_shared(int64_t lane, uint64_t largest) const {
         const int q = exponent_of(largest) + 2 - K.bits, half = q / 2;
         const double up = two_to(-half), up_rest = two_to(half - q), down = two_to(half), down_rest = two_to(q - half);
@@ -180,7 +183,8 @@ template <BlockFloatConfig K> struct BlockFloatKernel {
     }
 };
 
-// Teams of a.team threads, BFP_THREADS / a.team of them a block, one after the other over slices, then over groups.
+// Teams have a.team threads, and a block has BFP_THREADS / a.team of them. Consecutive teams take the slices of a group, then the
+// next group.
 template <BlockFloatConfig K> GEMMSIM_HD void block_float_body(const BlockFloatLaunch& a, uint32_t tid, uint64_t block) {
     const int64_t teams = BFP_THREADS / a.team, number = (int64_t)block * teams + tid / a.team, lane = tid % a.team;
     const int64_t slices = (a.length + a.slice - 1) / a.slice;

@@ -1,5 +1,5 @@
-// Element-wise casts: out[i] = to_dtype(cast(src[i])), for any strides and any two float dtypes.
-// Random bits belong to the logical index of an element (docs/reference/random_bits.md), so no tiling changes them.
+// Casts tensors element by element: out[i] = to_dtype(cast(src[i])), for any strides and any two float dtypes. Random bits belong
+// to the logical index of an element (docs/reference/random_bits.md), so no tiling changes them.
 #pragma once
 #include "gemmsim/device/draws.h"
 #include "gemmsim/device/round_grid.h"
@@ -15,11 +15,11 @@ struct CastConfig {
     int32_t vector;  // elements a thread reads at once, from contiguous and aligned tensors; 0: any strides
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/casts/cast.py mirrors this record.
+// What is known when the kernel is launched. gemmsim/backends/cuda/casts/cast.py mirrors this record.
 struct CastArgs {
     const void* src;
     void* dst;
-    uint64_t count, seed, start;  // random bits are those of elements `start` and on
+    uint64_t count, seed, start;  // random bits are those of the elements from `start` on
     int32_t site, dims;
     int64_t size[CAST_DIMS], src_stride[CAST_DIMS], dst_stride[CAST_DIMS], index_stride[CAST_DIMS];
 };
@@ -34,10 +34,11 @@ template <CastConfig K> struct CastKernel {
     typedef typename Storage<K.src == F64 ? F64 : F32>::Word Value;
     static constexpr bool STOCHASTIC = K.cast.mode >= SR;
     static constexpr int DRAWS = K.cast.rbits <= 16 ? 8 : 4;  // draws of one Philox call
-    // Packs in flight for each thread: enough to cover memory latency; few where a rounding is long code.
+    // Packs in flight for each thread: enough to cover memory latency, but few where a rounding is long code.
     static constexpr bool NARROW = sizeof(Src) == 2 && sizeof(Dst) == 2;
     static constexpr int PACKS = K.vector == 0 ? 4 : element_needs_exact(K.cast) || (STOCHASTIC && !(NARROW && DRAWS == 8)) ? 1 : 4;
-    // Draws of 16 bits of which the first r count: that of a word's low half is used as it lies there.
+    // Whether draws are 16-bit halves of words and can be used in place. The first r bits of a half count; the draw in the low half
+    // is used without a shift.
     static constexpr bool IN_PLACE = DRAWS == 8 && K.src != F64 && stochastic_rounds<float>(K.cast) &&
                                      stochastic_rounds<float>(K.cast, K.cast.mode == SRB && K.cast.rbits == 16 ? 17 : 16);
 
@@ -45,7 +46,7 @@ template <CastConfig K> struct CastKernel {
         return store_value<K.dst>(round_element<K.cast, K.dst == F64>(load_value<K.src, Value>(w), R));
     }
 
-    // FEW: only a few threads take this way.
+    // FEW: only a few threads execute this code.
     template <bool FEW> static GEMMSIM_HD Dst drawn(Src w, const CastArgs& a, uint64_t index) {
         uint32_t R = 0;
         if constexpr (STOCHASTIC && FEW) R = draw_element_shortly<K.cast.rbits>(a.seed, a.start + index, a.site);
@@ -53,7 +54,7 @@ template <CastConfig K> struct CastKernel {
         return element(w, R);
     }
 
-    // Element j of those that the call x of the generator serves.
+    // Rounds element j of those that the generator's call x serves.
     static GEMMSIM_HD Rounded<float> in_place(Src w, const Words4& x, int j) {
         typedef StochasticCast<float, K.cast> Round;
         constexpr int r = K.cast.rbits;
@@ -63,7 +64,7 @@ template <CastConfig K> struct CastKernel {
         return Round::template rounded<16>(value, Round::template draw<16>(word & (0xFFFFu >> (16 - r) << (16 - r))));
     }
 
-    // All of them, side by side.
+    // Rounds all of these elements, in pairs.
     template <int N> static GEMMSIM_HD void all_in_place(const Pack<Src, N>& in, const Words4& x, int first, Pack<Dst, N>& out) {
         GEMMSIM_UNROLL for (int j = 0; j < DRAWS; j += 2) {
             const Rounded<float> p = in_place(in.word[first + j], x, j), q = in_place(in.word[first + j + 1], x, j + 1);
@@ -81,7 +82,7 @@ template <CastConfig K> struct CastKernel {
         }
     }
 
-    // A pack whose first element has logical index `first`, a multiple of the pack's length.
+    // Rounds a pack whose first element has logical index `first`, a multiple of the pack's length.
     template <int N> static GEMMSIM_HD Pack<Dst, N> whole(const Pack<Src, N>& in, const CastArgs& a, uint64_t first) {
         Pack<Dst, N> out;
         if constexpr (STOCHASTIC) {
@@ -115,11 +116,11 @@ template <CastConfig K> struct CastKernel {
             const uint64_t first = ((block * PACKS + p) * CAST_THREADS + tid) * N;
             if (first + N <= a.count) *(Pack<Dst, N>*)(dst + first) = whole<N>(in[p], a, first);
         }
-        const uint64_t rest = a.count % N, last = a.count - rest + tid;  // what no pack holds
+        const uint64_t rest = a.count % N, last = a.count - rest + tid;  // the elements that no pack contains
         if (block == 0 && tid < rest) dst[last] = drawn<true>(src[last], a, last);
     }
 
-    // Offsets of element i, counted in the order of a.size. Index: 32 bits where they suffice, division is slow.
+    // Casts element i, counted in the order of a.size. Index has 32 bits where they suffice, because division is slow.
     template <class Index> static GEMMSIM_HD void strided_element(const CastArgs& a, Index i) {
         int64_t s = 0, d = 0, logical = 0;
         for (int k = a.dims - 1; k >= 0; --k) {
@@ -144,7 +145,7 @@ template <CastConfig K> struct CastKernel {
     }
 };
 
-// Thread `tid` of block `block`: CAST_THREADS * CastKernel<K>::PACKS * max(1, K.vector) elements a block.
+// Thread `tid` of block `block`. A block casts CAST_THREADS * CastKernel<K>::PACKS * max(1, K.vector) elements.
 template <CastConfig K> GEMMSIM_HD void cast_body(const CastArgs& a, uint32_t tid, uint64_t block) {
     if constexpr (K.vector != 0) CastKernel<K>::contiguous(a, tid, block);
     else CastKernel<K>::strided(a, tid, block);

@@ -1,17 +1,17 @@
-// Floats without codes for infinity and NaN, single and in blocks under a power of two, and blocks of integers under a float
-// scale: how groups of elements are rounded (cast/block_float.h runs them). Computed as the CPU library does
-// (cpu/scaled_blocks.cpp): in binary64, where powers of two leave everything exact; quotients by a scale in binary32.
+// Rounds groups of elements to floats without codes for infinity and NaN, single or in blocks under a power of two, and to blocks
+// of integers under a float scale. The kernels of cast/block_float.h call it. It computes as the CPU library does
+// (cpu/casts/scaled_blocks.cpp): in binary64, where powers of two leave everything exact, with quotients by a scale in binary32.
 #pragma once
 #include "gemmsim/device/storage.h"
 #include "gemmsim/exact.h"
 
 namespace gemmsim {
 
-// What elements and scalers are; a mode below RNE or above SRC is never given here.
+// The format of elements and scales. Its mode is never below RNE or above SRC.
 struct FiniteFloat {
     double max;  // infinity: the carrier overflows
     int32_t trailing, emin, mode;
-    bool flush, absolute;  // nothing below 2^emin; magnitudes alone
+    bool flush, absolute;  // flush: nothing below 2^emin; absolute: magnitudes alone
 };
 
 GEMMSIM_HD double whole_part(double x) {
@@ -26,7 +26,7 @@ GEMMSIM_HD double signed_like(double magnitude, double v) { return double_of(bit
 GEMMSIM_HD double two_to(int e) { return double_of((uint64_t)(1023 + e) << 52); }
 GEMMSIM_HD double nearest_whole(double t) { return (t + 0x1.8p52) - 0x1.8p52; }  // |t| < 2^51, or infinite
 
-// Whether the magnitude w + f goes up from its whole part w; `rest`: there is a fraction, perhaps too small for f.
+// Whether the magnitude w + f is rounded up from its whole part w. `rest`: a fraction exists, though it may be too small for f.
 template <int MODE, int RBITS> GEMMSIM_HD bool goes_up(double v, double w, double f, bool rest, uint32_t R) {
     const double scale = two_to(MODE >= SR ? RBITS : 0), r = (double)R;
     switch (MODE) {
@@ -43,7 +43,7 @@ template <int MODE, int RBITS> GEMMSIM_HD bool goes_up(double v, double w, doubl
     }
 }
 
-// v in F; |v| < 2^900, infinity or NaN. Without fraction bits a tie goes by the exponent's low bit.
+// Rounds v to F, for |v| < 2^900, infinity or NaN. Without fraction bits a tie depends on the exponent's low bit.
 template <FiniteFloat F, int RBITS> GEMMSIM_HD double round_finite(double v, uint32_t R) {
     constexpr uint64_t exponents = 0x7FFull << 52;
     const double a = magnitude_of(v);
@@ -55,7 +55,7 @@ template <FiniteFloat F, int RBITS> GEMMSIM_HD double round_finite(double v, uin
         r = nearest_whole(t);
     } else {
         const double w = whole_part(t), f = magnitude_of(t - w);
-        const bool odd = e >> 52 & 1;  // float64's bias is odd as binary32's is
+        const bool odd = e >> 52 & 1;  // float64's bias is odd, like binary32's
         const bool up = F.mode == RNE ? f > 0.5 || (f == 0.5 && odd) : goes_up<F.mode, RBITS>(v, w, f, f > 0, R);
         r = up ? w + signed_like(1.0, v) : w;
     }
@@ -66,7 +66,7 @@ template <FiniteFloat F, int RBITS> GEMMSIM_HD double round_finite(double v, uin
     return v == v ? z + 0.0 : canonical_nan();
 }
 
-// v / c as an integer up to +-limit times `scale`, each step in binary32.
+// x / c as an integer of magnitude up to `limit`, times `scale`. Each step is rounded in binary32.
 template <int MODE, int RBITS> GEMMSIM_HD float round_quotient(float x, float c, float scale, double limit, uint32_t R) {
 #if defined(__CUDA_ARCH__)
     const double t = (double)__fdiv_rn(x, c);

@@ -1,11 +1,11 @@
-// Scaled casts on CUDA whose scales are given: one number, one for each element along some dimensions, or a range; or none.
+// Scaled casts on CUDA with given scales: one number, one for each element along some dimensions, a range, or none.
 #pragma once
 #include "cast/scaled_grid.h"
 
 namespace gemmsim {
 
 constexpr int SCALED_THREADS = 256, SCALED_DIMS = 16;
-// How many numbers of amax and second a pack of elements takes: the tensor's one, one of its own, one for each element.
+// How many numbers of amax and second a pack of elements takes: the tensor's one, one per pack, or one per element.
 enum class Spreading : int32_t { ONE = 0, PACKS = 1, ELEMENTS = 2 };
 
 // What is known when the kernel is compiled.
@@ -19,16 +19,16 @@ struct ScaledConfig {
     int32_t lanes;   // of dynamic blocks: threads that share one; 0: any blocks and strides
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/casts/scaled_casts.py mirrors this record. Contiguous tensors: element
-// i has number i / inner % period of amax and second; else strides of 0 spread them.
+// What is known when the kernel is launched. gemmsim/backends/cuda/casts/scaled_casts.py mirrors this record. In contiguous
+// tensors, element i takes number i / inner % period of amax and of second. In others, strides of 0 broadcast the numbers.
 struct ScaledLaunch {
     const void* src;
     void* dst;
     const float *amax, *second;
-    int32_t* status;  // sum of ScaledStatus; null: not asked for
+    int32_t* status;  // union of ScaledStatus bits; null: not requested
     uint64_t count;
     int64_t amax_inner, amax_period, second_inner, second_period;
-    int64_t block, groups;  // of dynamic blocks: length, and how many
+    int64_t block, groups;  // of dynamic blocks: length and number
     float steps;            // AFFINE: 2^bits - 1
     int32_t dims, team, reserved;
     int64_t size[SCALED_DIMS], src_stride[SCALED_DIMS], dst_stride[SCALED_DIMS], amax_stride[SCALED_DIMS], second_stride[SCALED_DIMS];
@@ -47,7 +47,7 @@ template <class Word, int N> struct alignas(N * sizeof(Word) < 16 ? N * sizeof(W
     Word word[N];
 };
 
-// Which number of a spread tensor belongs to element i.
+// The index in a broadcast tensor that belongs to element i.
 GEMMSIM_HD int64_t spread(int64_t inner, int64_t period, uint64_t i, uint64_t count) {
     if (period == 1) return 0;
     if (count <= 0xFFFFFFFFull) return (uint32_t)i / (uint32_t)inner % (uint32_t)period;
@@ -58,7 +58,7 @@ template <ScaledConfig K> struct ScaledKernel {
     typedef typename Storage<K.src>::Word Src;
     typedef typename Storage<K.dst>::Word Dst;
     static constexpr bool AFFINE = K.rule == ScaledRule::AFFINE, WATCHED = K.grid.integer && K.grid.low == 0 && !AFFINE;
-    // Packs in flight for each thread: enough to cover memory's latency; one where scales are long code.
+    // Packs in flight for each thread: enough to cover memory's latency, but one where scales are long code.
     static constexpr int PACKS = K.vector != 0 && K.spreading == Spreading::ELEMENTS ? 1 : 4;
 
     const ScaledLaunch& a;
@@ -82,7 +82,7 @@ template <ScaledConfig K> struct ScaledKernel {
         return store_value<K.dst>(y);
     }
 
-    // Takes the scale of element i and returns its second number.
+    // Sets the scale of element i and returns its second number.
     GEMMSIM_HD float scale_for(uint64_t i) {
         const float low = K.has_amax ? a.amax[spread(a.amax_inner, a.amax_period, i, a.count)] : 0;
         const float second = K.has_second ? a.second[spread(a.second_inner, a.second_period, i, a.count)] : 0;
@@ -114,7 +114,7 @@ template <ScaledConfig K> struct ScaledKernel {
             const uint64_t first = ((block * PACKS + p) * SCALED_THREADS + tid) * N;
             if (first + N <= a.count) *(ScaledPack<Dst, N>*)(dst + first) = whole<N>(in[p], first, second);
         }
-        const uint64_t rest = a.count % N, last = a.count - rest + tid;  // what no pack holds
+        const uint64_t rest = a.count % N, last = a.count - rest + tid;  // the elements that no pack contains
         if (block == 0 && tid < rest) {
             const ScaledPack<Dst, 1> out = whole<1>({{src[last]}}, last, second);
             dst[last] = out.word[0];
@@ -142,7 +142,7 @@ template <ScaledConfig K> struct ScaledKernel {
     }
 };
 
-// Thread `tid` of block `block`: SCALED_THREADS * ScaledKernel<K>::PACKS * max(1, K.vector) elements a block.
+// Thread `tid` of block `block`. A block casts SCALED_THREADS * ScaledKernel<K>::PACKS * max(1, K.vector) elements.
 template <ScaledConfig K> GEMMSIM_HD void scaled_body(const ScaledLaunch& a, uint32_t tid, uint64_t block) {
     ScaledKernel<K> kernel(a);
     if constexpr (K.vector != 0) kernel.contiguous(tid, block);

@@ -1,4 +1,4 @@
-// Scaled casts on CUDA of blocks that find their own scale: their largest magnitude, itself or in e8m0 or e4m3. Blocks lie
+// Scaled casts on CUDA of blocks that find their own scale: their largest magnitude, either itself or in e8m0 or e4m3. Blocks lie
 // along the last dimension.
 #pragma once
 #include "cast/scaled.h"
@@ -32,8 +32,8 @@ template <ScaledConfig K> struct ScaledBlocksKernel {
         return store_value<K.dst>(cast_scaled<K.grid, REAL, false>(x, f));
     }
 
-    // Whole blocks one after the other in memory: K.lanes neighbouring threads share one, each with a pack of it. All
-    // threads come to the exchange.
+    // Casts whole blocks that follow each other in memory. K.lanes neighbouring threads share a block, each with a pack of it. All
+    // threads take part in the exchange.
     GEMMSIM_HD void whole(uint32_t tid, uint64_t block) {
         ScaledPack<Src, N> in[PACKS];
         GEMMSIM_UNROLL for (int p = 0; p < PACKS; ++p) {
@@ -59,7 +59,8 @@ template <ScaledConfig K> struct ScaledBlocksKernel {
         }
     }
 
-    // Any blocks and strides: a team of a.team threads for each, SCALED_THREADS / a.team of them in a thread block.
+    // Casts blocks of any length and strides. A team of a.team threads takes each block; a thread block has SCALED_THREADS / a.team
+    // teams.
     GEMMSIM_HD void any(uint32_t tid, uint64_t block) {
         const int64_t teams = SCALED_THREADS / a.team, group = (int64_t)block * teams + tid / a.team, lane = tid % a.team;
         const int64_t n = a.size[a.dims - 1], cuts = (n + a.block - 1) / a.block;

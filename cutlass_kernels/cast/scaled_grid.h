@@ -1,17 +1,17 @@
-// The arithmetic of scaled casts, element by element: float32, each step rounded once, NaN stays NaN, the sign of zero
-// stays. The vector code of the CPU library (cpu/scaled_lanes.h, scaled_blocks.h) computes the same bits.
+// The arithmetic of scaled casts for one element, in float32. Each step is rounded once. NaN stays NaN, and zero keeps its sign.
+// The vector code of the CPU library (cpu/casts/scaled_lanes.h, scaled_blocks.h) computes the same bits.
 #pragma once
 #include "gemmsim/device/storage.h"
 
 namespace gemmsim {
 
-// Where the scale comes from: a tensor of amax; the largest magnitude of each block; its power of two, rounded up (e8m0);
-// itself in e4m3 under the tensor's scale (NVFP4); the ends of a range.
+// The source of the scale. GIVEN: a tensor of amax. BLOCK_AMAX: the largest magnitude of each block. BLOCK_POWER: its power of two,
+// rounded up (e8m0). BLOCK_REAL: that magnitude in e4m3 under the tensor's scale (NVFP4). AFFINE: the ends of a range.
 enum class ScaledRule : int32_t { GIVEN = 0, BLOCK_AMAX = 1, BLOCK_POWER = 2, BLOCK_REAL = 3, AFFINE = 4 };
 enum class ScaledTies : int32_t { EVEN = 0, AWAY = 1, TOWARD_ZERO = 2 };
 enum ScaledStatus : int32_t { NEGATIVE_INPUT = 1, AMAX_NOT_FINITE = 2 };
 
-// Integers low..high, or n * 2^(max(e, emin) - trailing) up to +-high.
+// The values: integers from `low` to `high`, or numbers n * 2^(max(e, emin) - trailing) of magnitude up to `high`.
 struct ScaledGrid {
     bool integer;
     ScaledTies ties;
@@ -38,7 +38,7 @@ GEMMSIM_HD float nearest_integer(float v) {
     return signed_as(a < 0x1p23f ? add_rn(add_rn(a, 0x1p23f), -0x1p23f) : a, v);
 }
 
-// t on the grid. Adding and taking off 2^23 quanta rounds to them, ties to even.
+// Rounds t to G. Adding and subtracting 2^23 quanta rounds to quanta, ties to even.
 template <ScaledGrid G> GEMMSIM_HD float round_scaled(float t) {
     if constexpr (G.integer) {
         const float c = t > G.high ? G.high : t < G.low ? G.low : t, a = from_bits<float>(to_bits(c) & MAGNITUDE);
@@ -57,7 +57,7 @@ template <ScaledGrid G> GEMMSIM_HD float round_scaled(float t) {
     }
 }
 
-// What elements are multiplied (DIVIDED: divided) by, and results divided (integers) or multiplied by.
+// `in` multiplies elements (DIVIDED: divides them). `out` divides results that are integers and multiplies others.
 struct ScaledFactors {
     float in, out;
 };
@@ -73,7 +73,7 @@ template <ScaledGrid G> GEMMSIM_HD ScaledFactors factors_of(float amax) {
     }
 }
 
-// The least power of two that is at least amax / high, as factors; 1 for an amax of zero, infinity or NaN.
+// The least power of two that is at least amax / high, as factors. It is 1 for an amax of zero, infinity or NaN.
 template <ScaledGrid G> GEMMSIM_HD ScaledFactors power_factors(uint32_t amax) {
     const bool usable = amax > 0 && amax < INFINITE;
     const uint32_t u = to_bits(div_rn(usable ? from_bits<float>(amax) : 1.0f, G.high));
@@ -84,7 +84,7 @@ template <ScaledGrid G> GEMMSIM_HD ScaledFactors power_factors(uint32_t amax) {
             k == -127 ? 0x1p-127f : from_bits<float>((uint32_t)(k + 127) << 23)};
 }
 
-// The block's scale in e4m3 under the tensor's, multiplied out.
+// The product of the block's scale in e4m3 and the tensor's scale.
 template <ScaledGrid G> GEMMSIM_HD ScaledFactors real_factors(uint32_t amax, float tensor) {
     const float s = round_scaled<E4M3_SCALES>(div_rn(from_bits<float>(amax), mul_rn(tensor, G.high)));
     const float effective = mul_rn(s == 0 ? 1.0f : s, tensor);
@@ -97,7 +97,7 @@ template <ScaledGrid G, bool DIVIDED, bool AS_INTEGER> GEMMSIM_HD float cast_sca
     return r == r ? r : quiet_nan<float>();
 }
 
-// A step and the number of the step at zero, of a range from `low` to `high`.
+// The step of a range from `low` to `high`, and the number of the step at zero.
 struct AffineStep {
     float step, zero;
 };

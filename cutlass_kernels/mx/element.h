@@ -105,7 +105,8 @@ template <MxFormat F> GEMMSIM_HD uint32_t element_code(float x, const BlockFacts
     return (uint32_t)code;
 }
 
-// Whether blocks of numbers take the kernels' short path: they round to nearest even and have nothing specific to microxcaling.
+// Whether blocks of numbers take the kernels' short path. They round to nearest even, have nothing specific to microxcaling, and
+// contain no elements that are not numbers.
 template <MxFormat F> GEMMSIM_HD constexpr bool is_plain() { return F.rounding == RNE && !F.microxcaling && !meets_specials<F>(); }
 
 GEMMSIM_HD float magnitude(float x) {

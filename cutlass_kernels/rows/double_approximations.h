@@ -1,9 +1,9 @@
-// Double-precision values of the functions with bounds of their errors: the quick path of a correctly rounded step.
+// Double-precision values of the functions with bounds of their errors: the fast path of a correctly rounded step.
 //
-// If value - error and value + error round to the same number of the step's format, so does the exact value between
-// them, because every rounding is monotonic (Ziv, ACM TOMS 17(3), 1991). Else functions.h decides. The bounds are
-// those of the operations used (each within 2^-53, relative), doubled at least; constants and truncated series add
-// less than 2^-56. P is a policy: double and bool, or vectors of them, with fma, choice and bit casts.
+// If value - error and value + error round to the same number of the step's format, the exact value between them rounds to it, too,
+// because every rounding is monotonic (Ziv, ACM TOMS 17(3), 1991). Otherwise functions.h decides. The bounds are at least twice
+// those of the operations used, each of which is within 2^-53, relative. Constants and truncated series add less than 2^-56. P is a
+// policy: double and bool, or vectors of them, with fma, selection and bit casts.
 #pragma once
 #include "rows/functions.h"
 
@@ -13,7 +13,7 @@ template <class P> struct Approximation {
     typename P::V value, error;
 };
 
-// e^x for |x| <= 700, within 2^-50
+// e^x for |x| <= 700, within 2^-50, relative.
 template <class P> GEMMSIM_HD typename P::V fast_exp(typename P::V x) {
     typedef typename P::V V;
     const V magic = P::splat(0x1.8p52), t = P::fma(x, P::splat(0x1.71547652b82fep+0), magic), k = t - magic;
@@ -42,7 +42,7 @@ template <class P> GEMMSIM_HD typename P::V clamped(typename P::V x, double low,
     return P::choose(P::less(P::splat(high), x), P::splat(high), x);
 }
 
-// ln of a positive normal number: k ln 2 + 2 atanh(s). Within 2^-48, relative
+// ln x = k ln 2 + 2 atanh(s) of a positive normal number. The error is within 2^-48, relative.
 template <class P> GEMMSIM_HD typename P::V fast_log(typename P::V x) {
     typedef typename P::V V;
     typedef typename P::U U;
@@ -57,7 +57,8 @@ template <class P> GEMMSIM_HD typename P::V fast_log(typename P::V x) {
     return P::fma(k, P::splat(0x1.62e42fefa39efp-1), P::fma(k, P::splat(0x1.abc9e3b39803fp-56), sum));
 }
 
-// 1 - e^-2u over 1 + e^-2u, or the series u - u^3/3 + ...; u from 0 to 40. Within 2^-46
+// tanh u for u from 0 to 40: (1 - e^-2u) / (1 + e^-2u), or the series u - u^3/3 + ... for small u. The error is within 2^-46,
+// relative.
 template <class P> GEMMSIM_HD typename P::V fast_tanh(typename P::V u) {
     typedef typename P::V V;
     const V t = fast_exp<P>(P::splat(-2.0) * u), one = P::splat(1.0), z = u * u;
@@ -69,7 +70,8 @@ template <class P> GEMMSIM_HD typename P::V fast_tanh(typename P::V u) {
     return P::choose(P::less(u, P::splat(0.09375)), P::fma(u * z, p, u), (one - t) / (one + t));
 }
 
-// erf(x / sqrt 2) for 0 <= x <= 9, x^2 exact or nearly: nested form of the series of functions.h. Within 2^-44
+// erf(x / sqrt 2) for 0 <= x <= 9, where x^2 is exact or nearly so: the series of functions.h in nested form. The error is within
+// 2^-44, relative.
 template <class P> GEMMSIM_HD typename P::V fast_erf(typename P::V x) {
     typedef typename P::V V;
     const V z = x * x, one = P::splat(1.0);
@@ -84,7 +86,7 @@ template <class P> GEMMSIM_HD typename P::V with_sign(typename P::V m, typename 
     return P::of(P::bits(m) | (P::bits(x) & P::unsigned_splat(1ull << 63)));
 }
 
-// The functions at numbers other than those that exact_cases settles. EXP ... POW only.
+// Approximates the functions EXP to POW at numbers that exact_case does not decide.
 template <class P> GEMMSIM_HD Approximation<P> approximate(int f, typename P::V a, typename P::V b) {
     typedef typename P::V V;
     const V one = P::splat(1.0), m = magnitude<P>(a);
@@ -129,8 +131,8 @@ template <class P> GEMMSIM_HD Approximation<P> approximate(int f, typename P::V 
     return {with_sign<P>(y, a), P::choose(wild, P::splat(1e308), bound)};
 }
 
-// Results that are exact or have no value to round: NaN, infinities, zeros, and functions at them. The same for the
-// scalar and the vector code. Returns whether (a, b) is such a case, and which value it has.
+// Decides results that are exact or have no value to round: NaN, infinities, zeros, and functions at them. The scalar and the
+// vector code share it. Returns whether (a, b) is such a case, and sets its value.
 GEMMSIM_HD bool exact_case(int f, double a, double b, double* y) {
     const double inf = double_of(0x7FF0000000000000ull), nan = canonical_nan();
     const bool neg = sign_of(a);

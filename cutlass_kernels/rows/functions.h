@@ -1,11 +1,11 @@
-// Exact values of the steps of row operations, as an integer with a sticky bit that is rounded once.
-// The complete but slow path: what a fast evaluation cannot decide comes here.
+// Computes exact values of the steps of row operations as an integer with a sticky bit, which is rounded once. This path is
+// complete but slow: it is the fallback where the fast evaluation cannot decide.
 #pragma once
 #include "rows/multiprecision.h"
 
 namespace gemmsim::rows {
 
-// Order is part of the C ABI (gemmsim/backends/cpu/rows.py mirrors it).
+// The order is part of the C ABI (gemmsim/backends/cpu/rows.py mirrors it).
 enum Function : int32_t {
     ADD = 0,
     SUB = 1,
@@ -38,7 +38,7 @@ GEMMSIM_COLD Exact exact_quotient(double a, double b) {
         sa <<= 1;
         --ea;
     }
-    const u128 n = (u128)sa << 60;  // quotient below 2^61; then 60 bits more
+    const u128 n = (u128)sa << 60;  // the quotient is below 2^61; 60 more bits follow
     const uint64_t q = (uint64_t)(n / sb), rest = (uint64_t)(n % sb);
     const u128 m = (u128)rest << 60;
     return Exact{((u128)q << 60) | (m / sb), ea - eb - 120, sign_of(a) != sign_of(b), m % sb != 0};
@@ -56,7 +56,7 @@ GEMMSIM_COLD Exact exact_root(double a) {
         sig <<= 1;
         --exp;
     }
-    u128 root = 0, rest = 0;  // digit by digit: two bits of the argument give one of the root
+    u128 root = 0, rest = 0;  // digit by digit: two bits of the argument give one bit of the root
     for (int i = 0; i < 118; ++i) {
         const uint64_t pair = i < 32 ? sig >> (62 - 2 * i) & 3 : 0;
         rest = rest << 2 | pair;
@@ -80,10 +80,10 @@ GEMMSIM_COLD Exact exact_exp(double x) {
     return wide_exact(p.m, p.exp, false);
 }
 
-// ln(e^a + e^b) of finite numbers
+// ln(e^a + e^b) of finite numbers.
 GEMMSIM_COLD Exact exact_log_add(double a, double b) {
-    const double hi = a < b ? b : a, lo = a < b ? a : b, gap = hi - lo;  // gap: rounded, only to tell the cases apart
-    if (gap > 80) {  // ln(1 + e) is e but for its last 116 bits
+    const double hi = a < b ? b : a, lo = a < b ? a : b, gap = hi - lo;  // gap: rounded, only to distinguish the cases
+    if (gap > 80) {  // ln(1 + e) is e to a relative 2^-116
         Exact r = exact_sum(exact_value(hi), exact_exp(hi < 0x1p-100 && hi > -0x1p-100 ? lo : lo - hi));
         r.sticky = true;
         return r;
@@ -104,7 +104,7 @@ GEMMSIM_COLD Exact exact_log_add(double a, double b) {
     return r;
 }
 
-// tanh of the positive number u; tiny ones are the caller's
+// tanh of the positive number u, negated if `neg`. Callers handle tiny u themselves.
 GEMMSIM_COLD Exact exact_tanh(const Wide& u, bool neg) {
     Exact one = one_beside(false);
     one.neg = neg;
@@ -121,7 +121,7 @@ GEMMSIM_COLD Exact tanh_of(double x) {
     return m > 80 ? one : exact_tanh(wide_magnitude(x), x < 0);
 }
 
-// c * |x| for a constant 1/4 < c < 1; for x of any size, to 118 bits
+// c * x for a constant 1/4 < c < 1 and x of any size, to 118 bits.
 GEMMSIM_COLD Exact scaled_constant(double x, const Wide& c) {
     uint64_t sig;
     int32_t exp;
@@ -141,7 +141,7 @@ GEMMSIM_COLD Exact tanh_cubic_of(double x) {
     return exact_tanh(wide_mul(wide_add(a, cube), wide_sqrt_2_over_pi()), x < 0);
 }
 
-// erf(x / sqrt 2) = sqrt(2 / pi) e^(-x^2/2) (x + x^3/3 + x^5/(3*5) + ...): all terms positive
+// erf(x / sqrt 2) = sqrt(2 / pi) e^(-x^2/2) (x + x^3/3 + x^5/(3*5) + ...). All terms are positive.
 GEMMSIM_COLD Exact erf_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_sqrt_2_over_pi());
@@ -184,7 +184,7 @@ GEMMSIM_COLD Exact sigmoid_of(double x) {
     return wide_exact(wide_div(p.m, wide_add(unit, small)), p.exp, false);
 }
 
-// |a|^b of finite a != 0. Powers that are exact are recognised by 96 equal bits.
+// |a|^b of finite a != 0, negated if `neg`. Powers that are exact are recognised by 96 equal bits.
 GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     const Signed log = wide_log(a < 0 ? -a : a);
     const double size = b < 0 ? -b : b;
@@ -207,7 +207,7 @@ GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     if (any != 0 && ones != ~0u) return wide_exact(p.m, p.exp, neg);
     if (ones == ~0u) {
         Wide half = {};
-        half.w[3] = 1u << 31;  // carries through the ones
+        half.w[3] = 1u << 31;  // the carry propagates through the ones
         p.m = wide_add(p.m, half);
     }
     for (int i = 0; i < 4; ++i) p.m.w[i] = 0;
@@ -216,7 +216,7 @@ GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     return r;
 }
 
-// f(a, b) rounded once to `c`, for finite arguments at which f is finite and not an exact special case.
+// Rounds f(a, b) once to `c`, for finite arguments at which f is finite and not an exact special case.
 GEMMSIM_HD double rounded(int f, double a, double b, const Cast& c, uint32_t R) {
     switch (f) {
         case DIV: return round_exact(exact_quotient(a, b), c, R);

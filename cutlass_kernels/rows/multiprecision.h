@@ -1,13 +1,13 @@
-// Elementary functions to more than 120 correct bits, in integers only: the same on every machine.
+// Elementary functions to more than 120 correct bits, in integers only, so that every machine gives the same bits.
 //
-// A Wide is a number from 0 up to 2^160 in fixed point with 256 fractional bits. Each operation truncates, so that a
-// result of n operations lies within n units of 2^-256 (times what it is multiplied by later) of the truth; the
-// longest chain here has about 300, which leaves more than 240 bits below the point. Functions of which an argument
-// is so small that this is no relative accuracy are replaced by their first term and the side on which the rest lies.
+// A Wide is a number from 0 up to 2^160 in fixed point with 256 fractional bits. Each operation truncates. A result of n operations
+// therefore lies within n units of 2^-256 of the true value, times the factors that later multiply it. The longest chain here has
+// about 300 operations, which leaves more than 240 correct bits below the point. For arguments so small that this is no relative
+// accuracy, functions use their first term and the side on which the rest lies.
 #pragma once
 #include "gemmsim/exact.h"
 
-// Long code that runs rarely: on a GPU a call, so that a kernel has one copy of it, and the quick path its registers.
+// Marks long code that rarely runs. On a GPU it is called, so that a kernel has one copy of it and the fast path has the registers.
 #if defined(__CUDACC_RTC__)
 #define GEMMSIM_COLD static __device__ __noinline__
 #else
@@ -35,7 +35,7 @@ GEMMSIM_COLD Wide wide_constant(uint32_t a, uint32_t b, uint32_t c, uint32_t d, 
     return r;
 }
 
-// Cut to 256 fractional bits, least significant word first; a test recomputes them.
+// The constants are truncated to 256 fractional bits, least significant word first. A test recomputes them.
 GEMMSIM_COLD Wide wide_ln2() {
     return wide_constant(0x8BAAFA2Bu, 0x8A0D175Bu, 0x7298B62Du, 0x40F34326u, 0x03F2F6AFu, 0xC9E3B398u, 0xD1CF79ABu, 0xB17217F7u);
 }
@@ -142,7 +142,7 @@ GEMMSIM_COLD Wide wide_doubled(const Wide& a, int n) {  // a * 2^n
     return r;
 }
 
-// a / b below 2, by one bit at a time.
+// a / b, which is below 2, one bit at a time.
 GEMMSIM_COLD Wide wide_div(Wide a, const Wide& b) {
     Wide r = {};
     for (int at = FRACTION_BITS; at >= 0; --at) {
@@ -155,7 +155,7 @@ GEMMSIM_COLD Wide wide_div(Wide a, const Wide& b) {
     return r;
 }
 
-// |x| cut to 256 fractional bits; x below 2^150.
+// |x| truncated to 256 fractional bits, for x below 2^150.
 GEMMSIM_COLD Wide wide_magnitude(double x) {
     uint64_t sig;
     int32_t exp;
@@ -167,7 +167,7 @@ GEMMSIM_COLD Wide wide_magnitude(double x) {
     return r;
 }
 
-// The leading 118 bits of a * 2^shift, and that something lies below them.
+// The leading 118 bits of a * 2^shift, with a sticky bit for the bits below them.
 GEMMSIM_COLD Exact wide_exact(const Wide& a, int shift, bool neg) {
     int top = 32 * LIMBS - 1;
     while (top > 0 && !wide_bit(a, top)) --top;
@@ -177,7 +177,7 @@ GEMMSIM_COLD Exact wide_exact(const Wide& a, int shift, bool neg) {
     return r;
 }
 
-// A value just above (or below) the magnitude |x|, by less than any rounding can tell.
+// A value just above (or below) x in magnitude. The difference is smaller than any rounding can detect.
 GEMMSIM_COLD Exact beside(double x, bool above) {
     Exact r = exact_value(x);
     r.mag <<= 64;
@@ -187,7 +187,7 @@ GEMMSIM_COLD Exact beside(double x, bool above) {
     return r;
 }
 
-// e^r for r <= ln 2 (its series).
+// e^r for 0 <= r <= ln 2, by its series.
 GEMMSIM_COLD Wide wide_exp_series(const Wide& r) {
     Wide sum = wide_integer(1), term = sum;
     for (uint32_t n = 1; n < 100 && !wide_zero(term); ++n) {
@@ -202,10 +202,11 @@ struct Power {
     int exp; // times 2^exp
 };
 
-// e^x or e^-x for 0 <= x < 2^20.
+// e^x, or e^-x if `negative`, for 0 <= x < 2^20.
 GEMMSIM_COLD Power wide_exp(const Wide& x, bool negative) {
     const Wide ln2 = wide_ln2();
-    uint32_t k = (uint32_t)(((uint64_t)x.w[FRACTION] << 8 | x.w[FRACTION - 1] >> 24) * 369 >> 16);  // at most x / ln 2, by 0.2 % or 2
+    // k is at most x / ln 2. It is too small by at most 0.2 % or 2, and the loop below corrects it.
+    uint32_t k = (uint32_t)(((uint64_t)x.w[FRACTION] << 8 | x.w[FRACTION - 1] >> 24) * 369 >> 16);
     Wide r = wide_sub(x, wide_times(ln2, k));
     while (!wide_less(r, ln2)) {
         r = wide_sub(r, ln2);
@@ -217,7 +218,7 @@ GEMMSIM_COLD Power wide_exp(const Wide& x, bool negative) {
 
 GEMMSIM_COLD Wide power_value(const Power& p) { return p.exp >= 0 ? wide_doubled(p.m, p.exp) : wide_halved(p.m, -p.exp); }
 
-// 2 atanh(z) for z <= 1/3: ln((1 + z) / (1 - z))
+// 2 atanh(z) = ln((1 + z) / (1 - z)) for 0 <= z <= 1/3.
 GEMMSIM_COLD Wide wide_log_series(const Wide& z) {
     const Wide square = wide_mul(z, z);
     Wide sum = z, term = z;
@@ -239,7 +240,7 @@ GEMMSIM_COLD Signed signed_sum(const Signed& a, const Signed& b) {
     return Signed{wide_sub(a.mag, b.mag), a.neg};
 }
 
-// ln x, x > 0 and finite
+// ln x for finite x > 0.
 GEMMSIM_COLD Signed wide_log(double x) {
     uint64_t sig;
     int32_t exp;

@@ -39,7 +39,7 @@ template <class V> struct NormRow {
     V* y;                        // may be x
     V mean, rstd;
     double eps;
-    bool centered;               // layer norm; else root mean square: no mean
+    bool centered;               // layer norm; else root mean square, which has no mean
 };
 
 template <class L> GEMMSIM_HD void norm_row(const L& lanes, NormRow<typename L::V>& r, int64_t cols, int order) {
@@ -64,7 +64,8 @@ template <class L> GEMMSIM_HD void norm_row(const L& lanes, NormRow<typename L::
 
 template <class V> struct NormGradRow {
     const V *x, *g, *weight;  // weight: null for none
-    V *dx, *terms;            // terms: those of the weight's gradient, xh g; dx may be x, terms may be g
+    // `terms` are those of the weight's gradient: the normalised x times g. `dx` may be `x`, and `terms` may be `g`.
+    V *dx, *terms;
     V mean, rstd;
     bool centered;
 };

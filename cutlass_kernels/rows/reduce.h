@@ -1,4 +1,4 @@
-// Sums of rows in a stated order, each addition rounded.
+// Adds the terms of a row in a stated order and rounds each addition.
 #pragma once
 #include "rows/scalar_lane.h"
 
@@ -6,10 +6,10 @@ namespace gemmsim::rows {
 
 enum { MAX_PARTS = 1024, WARP = 32 };
 
-// Order 1: terms ascending, from +0. Order n (a power of two): part i sums terms i, i + n, ... from +0; then parts
-// i and i + h are added for h = 16, 8, 4, 2, 1 within each group of 32 (h from n / 2 if n < 32), and the groups'
-// totals in ascending order. `term(k)` is the k-th term; the rounding of the sum draws at element k, in the combining
-// additions at element `cols` + their number.
+// Order 1 adds the terms in ascending order, from +0. Order n, a power of two, has n partial sums: number i adds the terms i, i +
+// n, ... from +0. Then, within each group of 32, partial sums i and i + h are added for h = 16, 8, 4, 2, 1 (h from n / 2 if n <
+// 32). Last, the sums of the groups are added in ascending order. `term(k)` is the k-th term. The rounding of its addition draws at
+// element k, and that of the combining addition number i (from 0) at element `cols` + i.
 template <class L, class Term> GEMMSIM_HD typename L::V ordered_sum(const L& lanes, int64_t cols, int order, int step, const Term& term) {
     typedef typename L::V V;
     if (order <= 1) {

@@ -1,17 +1,17 @@
-// One row at a time: the steps of row operations on single numbers, for every format. Host and device.
+// The steps of row operations on single numbers, one row at a time, for every format. Host and device use it.
 //
-// A body (softmax.h, norm.h, reduce.h) is a template over such a class. VectorLanes (cpu/rows_lanes.h) has the same
-// members on vectors with a row in each lane, for formats that its rounding knows; both give the same bits.
+// A body (softmax.h, norm.h, reduce.h) is a template over such a class. VectorLanes (cpu/rows/rows_lanes.h) has the same members on
+// vectors with a row in each lane, for formats that its rounding supports. Both give the same bits.
 #pragma once
 #include "gemmsim/philox.h"
 #include "rows/double_approximations.h"
 
 namespace gemmsim::rows {
 
-// A rounding, and where its random bits belong (Philox site; the element is its row-major index).
+// A rounding and the stream of its random bits (Philox). The element of a draw is its row-major index.
 struct Step {
     Cast cast;
-    int32_t site, way;  // way: how VectorLanes rounds to it
+    int32_t site, way;  // way: how VectorLanes rounds to the cast
 };
 
 struct One {
@@ -32,7 +32,7 @@ struct One {
     GEMMSIM_HD static U exponent(U x) { return (U)((int64_t)x >> 52); }
 };
 
-// cast(f(a, b)): the quick value if both ends of its interval round alike, else the exact one.
+// cast(f(a, b)): the fast value if both ends of its interval round alike, otherwise the exact one.
 GEMMSIM_HD double function_step(int f, double a, double b, const Cast& c, uint32_t R) {
     double y;
     if (exact_case(f, a, b, &y)) return round_value(y, c, R);
@@ -56,7 +56,7 @@ struct ScalarLanes {
     }
     GEMMSIM_HD static V splat(double x) { return x; }
     GEMMSIM_HD static V negate(V x) { return -x; }
-    GEMMSIM_HD static V larger(V a, V b) { return is_nan(a) || a > b ? a : b; }  // a NaN stays
+    GEMMSIM_HD static V larger(V a, V b) { return is_nan(a) || a > b ? a : b; }  // a NaN stays NaN
     GEMMSIM_HD V add(V a, V b, int step, int64_t k) const { return sum_step(a, b, steps[step].cast, draw(steps[step], k)); }
     GEMMSIM_HD V mul(V a, V b, int step, int64_t k) const { return product_step(a, b, steps[step].cast, draw(steps[step], k)); }
     GEMMSIM_HD V div(V a, V b, int step, int64_t k) const {
@@ -71,7 +71,7 @@ struct ScalarLanes {
         if (a < 0) return canonical_nan();
         return rounded(SQRT, a, 0, s.cast, draw(s, k));
     }
-    // Steps that a row has once
+    // Steps that occur once per row.
     GEMMSIM_HD V add_number(V a, double b, int step) const { return add(a, b, step, 0); }
     GEMMSIM_HD V div_once(V a, V b, int step) const { return div(a, b, step, 0); }
     GEMMSIM_HD V function(int f, V a, V b, int step, int64_t k) const {

@@ -1,10 +1,10 @@
-// Softmax of rows and its gradient (spec: docs/reference/functional.md). x, y, g: element k at [k * L::COUNT].
+// Softmax of rows and its gradient (spec: docs/reference/functional.md). Element k of x, y and g lies at [k * L::COUNT].
 #pragma once
 #include "rows/reduce.h"
 
 namespace gemmsim::rows {
 
-enum SoftmaxStep { OFFSET = 0, EXPONENT = 1, TOTAL = 2, OUTPUT = 3 };  // log-sum-exp: TOTAL is the logarithm's step
+enum SoftmaxStep { OFFSET = 0, EXPONENT = 1, TOTAL = 2, OUTPUT = 3 };  // log-softmax: TOTAL is the logarithm's step
 enum GradStep { GRAD_MUL = 0, GRAD_ADD = 1, GRAD_DIFF = 2, GRAD_OUT = 3 };
 
 template <class L> GEMMSIM_HD typename L::V row_max(const typename L::V* x, int64_t cols) {
@@ -13,7 +13,7 @@ template <class L> GEMMSIM_HD typename L::V row_max(const typename L::V* x, int6
     return m;
 }
 
-// e_k = exp(x_k - max); y_k = e_k / sum. `y` may be `x`. Rows of -inf alone: NaN (the caller may replace them).
+// e_k = exp(x_k - max); y_k = e_k / sum. `y` may be `x`. Rows of -inf alone give NaN, which the caller may replace.
 template <class L> GEMMSIM_HD void softmax_row(const L& lanes, const typename L::V* x, typename L::V* y, int64_t cols, int order) {
     typedef typename L::V V;
     const V top = L::negate(row_max<L>(x, cols));
@@ -22,7 +22,7 @@ template <class L> GEMMSIM_HD void softmax_row(const L& lanes, const typename L:
     for (int64_t k = 0; k < cols; ++k) y[k] = lanes.div(y[k], s, OUTPUT, k);
 }
 
-// o_k = x_k - max; l = ln(e^l + e^o_k); y_k = exp(o_k - l)
+// o_k = x_k - max; l = ln(e^l + e^o_k) for each k; y_k = exp(o_k - l).
 template <class L> GEMMSIM_HD void log_softmax_row(const L& lanes, const typename L::V* x, typename L::V* y, int64_t cols) {
     typedef typename L::V V;
     const V top = L::negate(row_max<L>(x, cols));
@@ -33,7 +33,7 @@ template <class L> GEMMSIM_HD void log_softmax_row(const L& lanes, const typenam
     for (int64_t k = 0; k < cols; ++k) y[k] = lanes.function(EXP, lanes.add(y[k], down, EXPONENT, k), down, OUTPUT, k);
 }
 
-// w = sum of mul(y g); dx = (g - w) y
+// w = sum of mul(y_k g_k); dx_k = (g_k - w) y_k.
 template <class L> GEMMSIM_HD void softmax_grad_row(const L& lanes, const typename L::V* y, const typename L::V* g, typename L::V* dx,
                                                     int64_t cols, int order) {
     typedef typename L::V V;

@@ -1,10 +1,11 @@
-// Row operations by blocks of threads, each with a tile of neighbouring rows (one thread an element for maps).
+// Constants and arguments of row operations on CUDA. Each block of threads has a tile of neighbouring rows; maps take one thread
+// per element.
 #pragma once
 #include "gemmsim/types.h"
 
 namespace gemmsim::rows {
 
-// Order is mirrored by gemmsim/backends/cuda/rows.py.
+// gemmsim/backends/cuda/rows.py mirrors the order.
 enum TileOp : int32_t {
     TILE_MAP = 0,
     TILE_SUM = 1,
@@ -16,21 +17,22 @@ enum TileOp : int32_t {
 };
 
 constexpr int TILE_THREADS = 128, TILE_PARTS = 2048, TILE_STEPS = 13, TILE_INPUTS = 5, TILE_OUTPUTS = 3;
-constexpr int TILE_SITE = 64;       // step i draws at TILE_SITE + i
+constexpr int TILE_SITE = 64;       // step i draws from stream TILE_SITE + i
 constexpr int TILE_MAP_PASSES = 4;  // elements of a thread
 
-// What is known when the kernel is compiled. Tensors are contiguous, each of its own dtype; which they are for each
-// operation says cpu/rows.h.
+// What is known when the kernel is compiled. Tensors are contiguous, each of its own dtype. cpu/rows/rows.h lists the tensors of
+// each operation.
 struct TileConfig {
     int32_t op, function, order;
-    bool wide;            // of float64 tensors, or with formats beyond float32's range or 50 bits: every step in integers
+    // Every step is computed in integers: for float64 tensors, or formats of more than 50 bits or beyond float32's range.
+    bool wide;
     bool centered, weight, bias, second;  // second: a map of two arguments
     DType in[TILE_INPUTS], out[TILE_OUTPUTS];
-    DType work;           // holds every exponential of a softmax
+    DType work;           // dtype that holds every exponential of a softmax
     Cast steps[TILE_STEPS];
 };
 
-// What is known when it is launched. gemmsim/backends/cuda/rows.py mirrors this record.
+// What is known when the kernel is launched. gemmsim/backends/cuda/rows.py mirrors this record.
 struct TileArgs {
     const void* in[TILE_INPUTS];
     void* out[TILE_OUTPUTS];

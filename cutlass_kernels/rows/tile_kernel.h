@@ -1,4 +1,4 @@
-// The body of every row kernel: thread `tid` of block `block`.
+// The body of every row kernel, for thread `tid` of block `block`.
 #pragma once
 #include "rows/tile_norm.h"
 #include "rows/tile_softmax.h"
@@ -17,7 +17,7 @@ template <TileConfig K> GEMMSIM_HD double mapped(const Steps<K>& s, double a, do
     else return s.template function<F, 0>(a, b, at);
 }
 
-// TILE_THREADS * TILE_MAP_PASSES elements a block.
+// Maps TILE_THREADS * TILE_MAP_PASSES elements per block.
 template <TileConfig K> GEMMSIM_HD void map_elements(const Tile<K>& t, uint64_t block) {
     GEMMSIM_NO_UNROLL for (int p = 0; p < TILE_MAP_PASSES; ++p) {
         const int64_t i = (int64_t)((block * TILE_MAP_PASSES + p) * TILE_THREADS + t.tid);

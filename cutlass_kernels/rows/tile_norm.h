@@ -1,5 +1,5 @@
-// Normalisation of a tile of rows and its gradient; steps as in rows/norm.h. Centred and scaled elements are computed again
-// where they are needed: two or three instructions' worth of arithmetic costs less than memory for them.
+// Normalisation of a tile of rows and its gradient, with the steps of rows/norm.h. Centred and scaled elements are computed again
+// where they are needed: two or three instructions cost less than the memory to store them.
 #pragma once
 #include "rows/norm.h"
 #include "rows/tile_rows.h"

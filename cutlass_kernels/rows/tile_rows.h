@@ -1,4 +1,4 @@
-// A tile of rows: its elements, one after the other or side by side, and sums in a stated order.
+// A tile of rows: access to its elements, sequential or parallel, and sums in a stated order.
 #pragma once
 #include "gemmsim/device/block.h"
 #include "gemmsim/device/storage.h"
@@ -7,7 +7,7 @@
 
 namespace gemmsim::rows {
 
-// Results of rows, for all threads of the block.
+// Results per row, shared by all threads of the block.
 struct TileShared {
     double top[TILE_THREADS], total[TILE_THREADS], other[TILE_THREADS], part[TILE_PARTS];
 };
@@ -16,8 +16,8 @@ template <TileConfig K> struct Tile {
     const TileArgs& a;
     const Steps<K> steps;
     const uint32_t tid;
-    const int64_t first;  // row
-    const int live;       // rows
+    const int64_t first;  // first row
+    const int live;       // number of rows
     TileShared& shared;
 
     GEMMSIM_HD Tile(const TileArgs& args, uint32_t thread, uint64_t block)
@@ -27,21 +27,21 @@ template <TileConfig K> struct Tile {
     template <int I> GEMMSIM_HD double input(int64_t i) const {
         return load_value<K.in[I], double>(((const typename Storage<K.in[I]>::Word*)a.in[I])[i]);
     }
-    // To 16 bits by way of float, in which rows of such tensors are computed.
+    // Converts to 16 bits through float, because rows of such tensors are computed in float.
     template <DType D> static GEMMSIM_HD void put(void* to, int64_t i, double x) {
         if constexpr (D == F64) ((double*)to)[i] = store_value<F64>(x);
         else ((typename Storage<D>::Word*)to)[i] = store_value<D>((float)x);
     }
     template <int O> GEMMSIM_HD void output(int64_t i, double x) const { put<K.out[O]>(a.out[O], i, x); }
 
-    // Where an element lies, counted from the tensor's start, and what its random bits belong to: those of additions that
-    // combine parts follow those of the row's elements.
+    // `index` is the element's offset from the tensor's start; `at` is the index of its random bits. Additions that combine partial
+    // sums draw after the elements of their row.
     GEMMSIM_HD int64_t index(int64_t j, int64_t k) const { return (first + j) * a.cols + k; }
     GEMMSIM_HD uint64_t at(int64_t j, int64_t k) const {
         return (uint64_t)(first + j) * (uint64_t)(a.cols + (K.order > 1 ? K.order : 0)) + (uint64_t)k;
     }
 
-    // body(j, k) for all elements of the tile, neighbours by neighbouring threads.
+    // Calls body(j, k) for all elements of the tile. Neighbouring threads take neighbouring elements.
     template <class Body> GEMMSIM_HD void each(const Body& body) const {
         const uint32_t cols = a.cols > TILE_THREADS ? TILE_THREADS + 1 : (uint32_t)a.cols;
         const int64_t rows = TILE_THREADS / cols, rest = TILE_THREADS - rows * cols;
@@ -57,7 +57,7 @@ template <TileConfig K> struct Tile {
         }
     }
 
-    // The negated largest element of each row, in shared.top; a NaN stays.
+    // Writes the negated largest element of each row to shared.top. A NaN stays NaN.
     GEMMSIM_HD void negated_maxima() const {
         const int lanes = TILE_THREADS / a.tile, j = (int)tid / lanes;
         if (j < live) {
@@ -74,7 +74,7 @@ template <TileConfig K> struct Tile {
         block_sync();
     }
 
-    // The sum of term(j, k) over k in order K.order (reduce.h), in shared.total.
+    // Writes the sum of term(j, k) over k, in order K.order (reduce.h), to shared.total.
     template <int S, class Term> GEMMSIM_HD void sum(const Term& term) const {
         if constexpr (K.order <= 1) {
             if ((int)tid < live) {

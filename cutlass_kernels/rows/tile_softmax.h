@@ -1,4 +1,4 @@
-// Softmax of a tile of rows and its gradient; steps as in rows/softmax.h.
+// Softmax of a tile of rows and its gradient, with the steps of rows/softmax.h.
 #pragma once
 #include "rows/softmax.h"
 #include "rows/tile_rows.h"

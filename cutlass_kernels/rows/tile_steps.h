@@ -1,8 +1,8 @@
-// The steps of row operations with their casts in the compiler's constants; the meaning of each is that of rows/scalar_lane.h.
+// The steps of row operations with casts that are compile-time constants. Each step means the same as in rows/scalar_lane.h.
 //
-// Numbers inside float32's range are computed in double, rounded to odd, and then once to a format of up to 50 bits
-// (docs/design/rows.md). All else takes exact.h. Functions take the quick path of double_approximations.h and call functions.h where that
-// does not decide.
+// Numbers inside float32's range are computed in double, rounded to odd, and then rounded once to a format of up to 50 bits
+// (docs/design/rows.md). All others take exact.h. Functions take the fast path of double_approximations.h, and call functions.h
+// where that does not decide.
 #pragma once
 #include "gemmsim/device/round_to_odd.h"
 #include "gemmsim/device/round_cast.h"
@@ -24,8 +24,8 @@ GEMMSIM_HD double square_root(double x) {
 #endif
 }
 
-// y, the double nearest to a value that is y plus something of the sign of `rest`, moved to an odd neighbour. Infinity,
-// and results that are exact, stay.
+// `y` is the double nearest to an exact value, and `rest` has the sign of the exact value minus y. Returns y, or its odd neighbour
+// on that side if y is even. Infinity and exact results stay unchanged.
 GEMMSIM_HD double odd_neighbour(double y, double rest) {
     const uint64_t u = bits_of(y), exponent = 0x7FFull << 52;
     if (!(rest < 0 || rest > 0) || (u & exponent) == exponent || (u & 1)) return y;
@@ -42,7 +42,7 @@ template <TileConfig K> struct Steps {
         return true;
     }
 
-    // `at`: the row-major index that random bits belong to.
+    // `at`: the row-major index of the random bits.
     template <int S> GEMMSIM_HD uint32_t draw(uint64_t at) const {
         if constexpr (K.steps[S].mode >= SR) return draw_element(seed, at, TILE_SITE + S, K.steps[S].rbits);
         else return 0;
@@ -80,7 +80,7 @@ template <TileConfig K> struct Steps {
         }
     }
 
-    // f(a, b): the quick value if both ends of its interval round alike, else the exact one.
+    // f(a, b): the fast value if both ends of its interval round alike, otherwise the exact one.
     template <int F, int S> GEMMSIM_HD double function(double a, double b, uint64_t at) const {
         const uint32_t R = draw<S>(at);
         double y;
