@@ -1,6 +1,6 @@
-// Exact scalar arithmetic: a*b + c of doubles as an integer with a sticky bit, and its one rounding to any Cast.
-// Slow and complete: every format with p <= 53 inside the range of float64, every mode, every overflow policy.
-// The vector kernels cover the common cases; whatever they do not cover comes here.
+// Exact scalar arithmetic: a*b + c of doubles as an integer with a sticky bit, and its one rounding to any Cast. It is slow and
+// complete: every format with p <= 53 inside the range of float64, every mode, every overflow policy. It is the fallback of the
+// vector kernels, which cover the common cases.
 #pragma once
 #include "gemmsim/types.h"
 
@@ -8,7 +8,7 @@ namespace gemmsim {
 
 typedef unsigned __int128 u128;
 
-// (-1)^neg * mag * 2^exp, plus something strictly between 0 and one unit of mag's last bit if sticky.
+// The value (-1)^neg * mag * 2^exp. If sticky, a part strictly between 0 and one unit of mag's last bit adds to the magnitude.
 struct Exact {
     u128 mag;
     int32_t exp;
@@ -49,7 +49,7 @@ GEMMSIM_HD int bit_length(u128 x) {
 #endif
 }
 
-// A finite double as significand * 2^exponent.
+// Splits a finite double into significand * 2^exponent.
 GEMMSIM_HD void split(double x, uint64_t* sig, int32_t* exp) {
     const uint64_t u = bits_of(x), f = u & 0xFFFFFFFFFFFFFull;
     const int e = (int)((u >> 52) & 0x7FF);
@@ -72,10 +72,10 @@ GEMMSIM_HD Exact exact_product(double a, double b) {
     return Exact{(u128)sa * sb, ea + eb, sign_of(a) != sign_of(b), false};
 }
 
-// x + y. Exact unless the operands lie too far apart for 128 bits; then the smaller one is cut at a position at
-// least 20 bits below the larger one's last bit and leaves a sticky bit, which no rounding to p <= 53 with
-// r <= 32 random bits can tell from the truth (largest: 106 + 1 product bits; 126 - 106 = 20 guard bits when x
-// is the product; when x is the 53-bit addend, 73).
+// x + y. The sum is exact unless the operands lie too far apart for 128 bits. Then the smaller one is truncated at least 20 bits
+// below the larger one's last bit, and a sticky bit marks the loss. No rounding to p <= 53 with r <= 32 random bits can distinguish
+// this from the exact sum. The largest operand is a product of 106 + 1 bits. If x is the product, 126 - 106 = 20 guard bits remain;
+// if x is the 53-bit addend, 73 remain.
 GEMMSIM_HD Exact exact_sum(Exact x, Exact y) {
     if (x.mag == 0 && y.mag == 0) return Exact{0, 0, x.neg && y.neg, false};
     if (x.mag == 0) return y;
@@ -103,7 +103,7 @@ GEMMSIM_HD Exact exact_sum(Exact x, Exact y) {
         y.mag <<= -shift;  // fits: y's top is at most x's top
     }
     if (x.neg == y.neg) return Exact{x.mag + y.mag, x.exp, x.neg, sticky};
-    // x - (y + part) = (x - y - 1) + (1 - part): the remainder stays a positive sticky part
+    // The remainder stays a positive sticky part: x - (y + part) = (x - y - 1) + (1 - part).
     if (x.mag > y.mag || (x.mag == y.mag && sticky)) {
         const u128 d = x.mag - y.mag;
         return sticky ? Exact{d - 1, x.exp, x.neg, true} : Exact{d, x.exp, x.neg, false};
@@ -112,8 +112,8 @@ GEMMSIM_HD Exact exact_sum(Exact x, Exact y) {
     return Exact{y.mag - x.mag, x.exp, y.neg, sticky};
 }
 
-// Does the magnitude go up to the next grid point? `whole` is the magnitude cut to the grid, `frac` the dropped
-// fraction of the quantum as an integer over 2^64 (floor), `more` whether anything lies below that.
+// Whether the magnitude is rounded up to the next number. `whole` is the magnitude truncated to quanta. `frac` is the discarded
+// fraction of a quantum as an integer over 2^64 (floor). `more`: something nonzero lies below that.
 GEMMSIM_HD bool round_up(int mode, int r, uint32_t R, bool neg, bool odd, uint64_t frac, bool more) {
     const uint64_t half = 1ull << 63;
     const bool inexact = frac != 0 || more;
@@ -160,7 +160,7 @@ GEMMSIM_HD double finish(const Cast& c, double value, bool neg) {
 
 GEMMSIM_HD double round_grid(const Exact& x, const Cast& c, uint32_t R);
 
-// One rounding of an exact finite number to the cast's format. R is the random draw of the stochastic modes.
+// Rounds an exact finite number once to the cast's format. R is the random draw of the stochastic modes.
 GEMMSIM_HD double round_exact(const Exact& x, const Cast& c, uint32_t R) {
     if (c.flags & ANY_GRID) return round_grid(x, c, R);
     if (x.mag == 0 && !x.sticky) return finish(c, 0.0, x.neg);
@@ -196,7 +196,8 @@ GEMMSIM_HD double round_exact(const Exact& x, const Cast& c, uint32_t R) {
         }
     }
     bool odd = (whole & 1) != 0;
-    if ((c.flags & CODE_PARITY) && whole != 0) odd = ((q - q0 + (c.flags & NO_ZERO ? 0 : 1)) & 1) != 0;  // code: binades from 1, or 0
+    // The parity of a code is that of its binade, counted from 1, or from 0 where the format has no zero.
+    if ((c.flags & CODE_PARITY) && whole != 0) odd = ((q - q0 + (c.flags & NO_ZERO ? 0 : 1)) & 1) != 0;
     if (round_up(c.mode, c.rbits, R, x.neg, odd, frac, more)) ++whole;
     return finish(c, scale2((double)whole, q), x.neg);
 }
@@ -207,7 +208,7 @@ GEMMSIM_HD double round_value(double x, const Cast& c, uint32_t R) {
     return round_exact(exact_value(x), c, R);
 }
 
-// R_add(s + a*b) with one rounding; products and sums of non-finite values as IEEE 754.
+// R_add(s + a*b) with one rounding. Products and sums of non-finite values follow IEEE 754.
 GEMMSIM_HD double fused_step(double a, double b, double s, const Cast& add, uint32_t R) {
     const double p = a * b;  // only its class matters here
     if (is_nan(a) || is_nan(b) || is_nan(s) || (is_nan(p))) return canonical_nan();

@@ -1,14 +1,15 @@
-// Casts by the format's name, for those who write C++: the numbers that Python's parser makes of the same format
+// Casts by a format's name, for users of C++. They are the numbers that Python's parser makes of the same format
 // (docs/reference/formats.md).
 #pragma once
 #include "gemmsim/device/carrier.h"
 
 namespace gemmsim {
 
-// What the largest codes are: infinities and NaN; NaN alone; numbers.
+// The meaning of the largest codes: infinities and NaN; NaN alone; numbers.
 enum class Specials { IEEE, NAN_ONLY, NONE };
 
-// A sign bit, `exponent` bits with bias 2^(exponent - 1) - 1, `mantissa` bits. Without subnormals, zero and 2^emin are neighbours.
+// A sign bit, `exponent` bits with bias 2^(exponent - 1) - 1, and `mantissa` bits. Without subnormals, zero and 2^emin are
+// neighbours.
 struct FloatFormat {
     int exponent, mantissa;
     Specials specials = Specials::IEEE;
@@ -19,11 +20,12 @@ constexpr FloatFormat FP32 = {8, 23}, FP64 = {11, 52}, E5M10 = {5, 10}, E8M7 = {
                       E4M3 = {4, 3, Specials::NAN_ONLY}, E3M2 = {3, 2, Specials::NONE}, E2M3 = {2, 3, Specials::NONE},
                       E2M1 = {2, 1, Specials::NONE};
 
-// What a finite number past the largest one becomes: an infinity (NaN or the largest number where the format has none), or the
-// largest number; SATURATE leaves infinities what they are where the format has them, CLAMP makes them the largest number, too.
+// What a finite number past the largest one becomes. INFINITE: an infinity, or NaN or the largest number where the format has no
+// infinity. SATURATE and CLAMP: the largest number. SATURATE leaves infinities unchanged where the format has them; CLAMP makes
+// them the largest number, too.
 enum class Overflow { INFINITE, SATURATE, CLAMP };
 
-// Rounding to `f`: past the end only where `mode` goes there, and NaN stays NaN. `bits`: random bits of SR, SRB and SRC.
+// Rounds to `f`. Numbers overflow only where `mode` leads past the end, and NaN stays NaN. `bits`: random bits of SR, SRB and SRC.
 GEMMSIM_HD constexpr Cast cast_to(const FloatFormat& f, Mode mode = RNE, int bits = 0, Overflow overflow = Overflow::INFINITE) {
     const int bias = (1 << (f.exponent - 1)) - 1, emax = bias + (f.specials == Specials::IEEE ? 0 : 1);
     const int missing = f.specials == Specials::NAN_ONLY ? 2 : 1;  // the largest code of all is NaN

@@ -1,6 +1,6 @@
-// Rounding to value sets that are not one FloatFormat, or not to their nearest value: supernormal floats, the old binary8
-// rules, block floating point of one number. Exact and scalar;
-// cutlass_kernels/cpu/grids.h has the vector forms. Included by exact.h, which has the pieces.
+// Rounds to value sets that are not one FloatFormat, or not to their nearest value: supernormal floats, the old binary8 rules, and
+// block floating point of one number. The code is exact and scalar. cutlass_kernels/cpu/casts/grids.cpp has the vector forms.
+// exact.h includes this header and has its building blocks.
 #pragma once
 #include "gemmsim/exact.h"
 
@@ -26,7 +26,7 @@ GEMMSIM_HD Counted count_quanta(const Exact& x, int q) {
     return Counted{whole, (uint64_t)(rest >> (drop - 64)), x.sticky || (rest & (((u128)1 << (drop - 64)) - 1)) != 0};
 }
 
-// Where the binades of p bits of a supernormal format are, and its smallest power of two.
+// The first and last binade with p bits of a supernormal format, and its smallest power of two.
 struct Binades {
     int first, last, lowest;
 };
@@ -36,8 +36,8 @@ GEMMSIM_HD Binades binades_of(const Cast& c) {
     return Binades{c.emin + (int)(f >> GRID_SHIFT & GRID_MASK), c.emax - (int)(f >> (GRID_SHIFT + 11) & GRID_MASK), c.emin - c.p + 1};
 }
 
-// Is the lower neighbour of a value in [2^e, 2^(e+1)) outside those binades the one that a tie leaves (RNE), or odd
-// as a code (RO)? `below`: in [0, smallest value), whose lower neighbour is zero.
+// Whether the lower neighbour of a value in [2^e, 2^(e+1)), outside those binades, is the one that a tie leaves (RNE), or has an
+// odd code (RO). `below`: the value is in [0, smallest value), and its lower neighbour is zero.
 GEMMSIM_HD bool power_is_odd(const Cast& c, const Binades& b, int e, bool below) {
     if (c.mode != RO) return c.flags & EVEN_EXPONENT ? !below && (e & 1) != 0 : true;
     if (below) return false;
@@ -55,13 +55,15 @@ GEMMSIM_HD double round_supernormal(const Exact& x, const Cast& c, uint32_t R) {
     return finish(c, scale2((double)n.whole, q), x.neg);
 }
 
-// The grid of p bits from 2^emin on, uniform below, of which only what is above 2^emin exists: {0, 2^emin + quantum, ...}.
+// Rounds to p bits from 2^emin on, with uniform quanta below. Of the lowest values only those above 2^emin exist: {0, 2^emin +
+// quantum, ...}.
 GEMMSIM_HD double round_first_is_zero(const Exact& x, const Cast& c, uint32_t R) {
     const int e = x.mag == 0 ? -100000 : bit_length(x.mag) - 1 + x.exp;
     const int q0 = c.emin - c.p + 1, q = (e > c.emin ? e : c.emin) - c.p + 1;
     const uint64_t first = (1ull << (c.p - 1)) + 1;
     Counted n = count_quanta(x, q);
-    if (q == q0 && n.whole < first) {  // between zero and the smallest value: the fraction of that one
+    // Between zero and the smallest value, the fraction counts in units of that value.
+    if (q == q0 && n.whole < first) {
         const u128 total = (u128)n.whole << 64 | n.frac, share = total / first;
         const bool up = round_up(c.mode, c.rbits, R, x.neg, false, (uint64_t)share, n.more || share * first != total);
         return finish(c, up ? scale2((double)first, q0) : 0.0, x.neg);
@@ -70,9 +72,9 @@ GEMMSIM_HD double round_first_is_zero(const Exact& x, const Cast& c, uint32_t R)
     return finish(c, scale2((double)n.whole, q), x.neg);
 }
 
-// Block floating point with a block for each number: `v`, which is a number of exponent `e` rounded to p bits, cut back to
-// its last value there, (1 - 2^-p) 2^(e+1), if it went up to 2^(e+1). Below zero there is one integer more if lo < -hi.
-// p may be 0. Short, because architectures that keep exact.h out of line carry it in every kernel.
+// Block floating point with one block per number. `v` is a number of exponent `e`, rounded to p bits. If it was rounded up to
+// 2^(e+1), it becomes its binade's last value, (1 - 2^-p) 2^(e+1). Negative numbers have one integer more if lo < -hi. p may be 0.
+// The function is short, because architectures that call exact.h out of line still compile it into every kernel.
 GEMMSIM_HD double without_carry(double v, int e, const Cast& c) {
     const int reached = (int)(bits_of(v) >> 52 & 0x7FF) - 1023;
     if (reached <= (e > c.emin ? e : c.emin) || (v < 0 && c.lo < -c.hi)) return v;

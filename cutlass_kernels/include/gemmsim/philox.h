@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and
-// the rule that assigns its words to roundings. Pure functions of their arguments: no state anywhere.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and the rule that assigns its
+// words to roundings. All functions depend on their arguments alone; nothing has state.
 #pragma once
 #include "gemmsim/types.h"
 
@@ -12,7 +12,7 @@ struct Words4 {
     uint32_t w[4];
 };
 
-// a * b. A GPU has an instruction for it, and its compiler puts an addition of zero behind the one of 64 bits.
+// a * b. A GPU has an instruction for it. For the 64-bit C++ product the compiler would append an addition of zero.
 GEMMSIM_HD uint64_t wide_product(uint32_t a, uint32_t b) {
 #if defined(__CUDA_ARCH__)
     uint64_t both;
@@ -47,7 +47,7 @@ GEMMSIM_HD Words4 philox(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1, uin
     return state.words();
 }
 
-// Draws per Philox call: eight 16-bit halves when r <= 16, four words beyond.
+// Draws per Philox call: eight 16-bit halves when r <= 16, four words otherwise.
 GEMMSIM_HD int draws_per_call(int r) { return r <= 16 ? 8 : 4; }
 
 // The j-th draw of a call, as an integer uniform in [0, 2^r).
@@ -56,7 +56,7 @@ GEMMSIM_HD uint32_t pick(const Words4& x, int j, int r) {
     return x.w[j] >> (32 - r);
 }
 
-// Bits for step k of output element (row, col) of a matrix product.
+// The random bits for step k of output element (row, col) of a matrix product.
 GEMMSIM_HD uint32_t draw_step(uint64_t seed, uint64_t row, uint32_t col, uint64_t k, int site, int r) {
     const int n = draws_per_call(r);
     const Words4 x = philox((uint32_t)seed, (uint32_t)(seed >> 32), col, (uint32_t)row, (uint32_t)(k / n),
@@ -64,7 +64,7 @@ GEMMSIM_HD uint32_t draw_step(uint64_t seed, uint64_t row, uint32_t col, uint64_
     return pick(x, (int)(k % n), r);
 }
 
-// Bits for element i (row-major logical index) of an element-wise rounding.
+// The random bits for element i (row-major logical index) of an element-wise rounding.
 GEMMSIM_HD uint32_t draw_element(uint64_t seed, uint64_t i, int site, int r) {
     const int n = draws_per_call(r);
     const uint64_t c = i / n;

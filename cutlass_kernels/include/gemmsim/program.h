@@ -1,12 +1,12 @@
-// An accumulator as numbers, for kernels on every device: runs of terms, and the orders around them that say which totals
-// meet in which order. The values are those of gemmsim's Python side, which writes them (gemmsim/lowering/abi_constants.py).
+// An accumulator as numbers, for kernels on every device: segments of terms, and orders around them, which determine how partial
+// sums are combined. gemmsim's Python side writes the values (gemmsim/lowering/abi_constants.py).
 #pragma once
 #include "gemmsim/types.h"
 
 namespace gemmsim {
 
-// What a run is: a plain register, a compensated one, a long accumulator, two's complement integers, fixed point, a chip's
-// matrix instruction, or registers by exponent.
+// How a segment adds its terms: a plain register, a compensated sum, a long accumulator, two's complement integers, fixed point, a
+// chip's matrix instruction, or registers by exponent.
 enum Method : int32_t {
     REGISTER = 0,
     KAHAN = 1,
@@ -20,30 +20,32 @@ enum Method : int32_t {
     BINNED = 9
 };
 
-// A wrapper around a run, outermost first: which terms meet in which order (docs/reference/accumulators.md#orders).
-// SCALED: runs of n terms, each total times the scales of the blocks that it lies in, added in order.
+// An order around a segment, outermost first. It determines which partial sums are added when
+// (docs/reference/accumulators.md#orders). SCALED: segments of n terms. Each partial sum is multiplied by the scales of the blocks
+// that contain it, and the products are added in order.
 enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6 };
 constexpr int MAX_WRAPPERS = 4;
 
 // Where an addend C enters a plain register.
 enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
 
-// Two's complement register of INTEGER and FIXED runs.
+// The two's complement register of INTEGER and FIXED segments.
 struct Register {
     int32_t bits, saturate, at_end, is_signed;  // at_end: brought into range once, after an exact sum
     int32_t shift, frac;                        // INTEGER: products shifted right; FIXED: multiples of 2^-frac
 };
 
-// The step of a matrix instruction; the fields are those of gemmsim/hardware/step_parameters.py.
-// HW_FMA: a chain of fused multiply-adds, which is the plain register; only the filling up of K is left to do.
+// The step of a matrix instruction. The fields are those of gemmsim/hardware/step_parameters.py. HW_FMA is a chain of fused
+// multiply-adds, which is the plain register; only the padding of K is left to do.
 enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE = 3, HW_FLOORED = 4, HW_FMA = 5, HW_TWO_BLOCKS = 6 };
-// The conversion at the end of a step. RNE23: binary32 as IEEE 754 has it; of the others none gives -0. HW_CAST: the run's own cast;
-// HW_CAST_INF: that cast, but what lies past the largest finite value becomes what infinities become, in every rounding.
+// The conversion at the end of a step. RNE23: binary32 as in IEEE 754; none of the others gives -0. HW_CAST: the cast of the
+// accumulator itself. HW_CAST_INF: that cast, but in every rounding a sum past the largest finite value becomes what infinities
+// become.
 enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3, HW_CAST = 4, HW_CAST_INF = 5 };
 struct HardwareModel {
-    int32_t kind, products, kept, out;                // kept -1: FUSED without any cut
-    int32_t k;                                        // of an instruction: shorter runs are filled up with zero products
-    int32_t least;                                    // of the exponents that addends are aligned to; LEAST_EXPONENT: none
+    int32_t kind, products, kept, out;                // kept -1: FUSED without truncation
+    int32_t k;                                        // of an instruction: shorter segments are padded with zero products
+    int32_t least;                                    // least exponent that addends are aligned to; LEAST_EXPONENT: none
     int32_t group;                                    // GROUPS
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
@@ -52,7 +54,7 @@ struct HardwareModel {
 // Exponents of products of binary32 numbers: the least that a nonzero one has, and one below all for products with a zero.
 constexpr int LEAST_EXPONENT = -252, ZERO_EXPONENT = -1024;
 
-// Which of a step's products is number `i` of the first (0) or the second (1) block of HW_TWO_BLOCKS: two in four.
+// The index in the step of product `i` of the first (0) or the second (1) block of HW_TWO_BLOCKS: each block has two in four.
 constexpr int in_block(int part, int i) { return i / 2 * 4 + i % 2 + 2 * part; }
 
 }  // namespace gemmsim

@@ -1,5 +1,6 @@
-// gemmsim's accumulators as MMA atoms of CuTe, for TiledMMA and cute::gemm of one's own: docs/howto/cute.md. Needs C++20 and NVIDIA's
-// CUTLASS headers (BSD 3-clause, the package nvidia-cutlass), which no other header of gemmsim/ includes.
+// gemmsim's accumulators as MMA atoms of CuTe, for a user's own TiledMMA and cute::gemm: docs/howto/cute.md. These headers need
+// C++20 and NVIDIA's CUTLASS headers (BSD 3-clause, the package nvidia-cutlass). No header of gemmsim/ outside cute/ includes
+// those.
 #pragma once
 #include "gemmsim/cute/chunked.h"
 #include "gemmsim/cute/instruction_mma.h"

@@ -1,11 +1,11 @@
-// Sums in chunks: an atom that takes N terms from +0 and adds their total, and the step between a partial and a total fragment, as
-// CUTLASS promotes FP8 accumulators.
+// Sums in chunks: an atom that adds N terms from +0 and then adds their partial sum to its register, and a function that adds a
+// fragment of partial sums to a fragment of totals. CUTLASS promotes FP8 accumulators in this way.
 #pragma once
 #include "gemmsim/cute/step_mma.h"
 
 namespace gemmsim {
 
-// d = R_outer(c + total), total the run of N terms of the step K from +0: chunked(N, ..., outer) of a spec.
+// d = R_outer(c + total), where total is the sum of N terms by the step K from +0: chunked(N, ..., outer) of a spec.
 template <StepConfig STEP, int N, Cast OUTER, Range RANGE = Range::ANY> struct ChunkMma {
     static constexpr StepConfig K = holding(STEP, OUTER);
     static constexpr bool PLACED = is_random(K) || OUTER.mode >= SR;
@@ -16,7 +16,7 @@ template <StepConfig STEP, int N, Cast OUTER, Range RANGE = Range::ANY> struct C
     typedef Rounding<T, OUTER, K.fp32 != 0> Total;
     static_assert(N >= 1);
 
-    // Terms a(i) b(i), i = 0 to N - 1.
+    // The terms are a(i) b(i) for i = 0 to N - 1.
     template <class A, class B> GEMMSIM_HD static void fma(Register& d, const A& a, const B& b, const Register& c) {
         T run = 0;
         if constexpr (PLACED) {
@@ -35,8 +35,8 @@ template <StepConfig STEP, int N, Cast OUTER, Range RANGE = Range::ANY> struct C
     }
 };
 
-// total = R_outer(total + partial) for each register of two fragments, and `partial` restarts from +0; `index` counts the calls
-// from 0. Totals are numbers of the partial registers' carrier, which holds `OUTER` if the step was made by holding().
+// total = R_outer(total + partial) for each register of two fragments; `partial` restarts from +0. `index` counts the calls from 0.
+// Totals are numbers of the partial registers' carrier. That carrier represents `OUTER` if the step was made by holding().
 template <Cast OUTER, class TOTAL, class PARTIAL> GEMMSIM_HD void promote(TOTAL&& total, PARTIAL&& partial, uint32_t index) {
     typedef typename cute::remove_cvref_t<PARTIAL>::value_type X;
     typedef decltype(value_of(partial(0))) T;
@@ -60,7 +60,7 @@ struct MMA_Traits<gemmsim::ChunkMma<K, N, OUTER, RANGE>>
     : gemmsim::ScalarTraits<typename gemmsim::ChunkMma<K, N, OUTER, RANGE>::Register, typename gemmsim::ChunkMma<K, N, OUTER, RANGE>::T,
                             typename gemmsim::ChunkMma<K, N, OUTER, RANGE>::T, 1, N> {};
 
-// N operands are no list of registers that a function takes one by one.
+// N operands are not a list of registers that a function takes one by one.
 template <gemmsim::StepConfig K, int N, gemmsim::Cast OUTER, gemmsim::Range RANGE, class TD, class DLayout, class TA, class ALayout,
           class TB, class BLayout, class TC, class CLayout>
 CUTE_HOST_DEVICE void mma_unpack(const MMA_Traits<gemmsim::ChunkMma<K, N, OUTER, RANGE>>&, Tensor<TD, DLayout>& d,

@@ -5,9 +5,10 @@
 
 namespace gemmsim {
 
-// n products of numbers of formats a and b, and the register, cut toward zero `kept` bits below the largest exponent (-1: not cut)
-// and added exactly: fused(n, kept, out, a=, b=, least=) of a spec, whose `out` is the atom's OUT. Past OUT's largest value lies
-// infinity, unless it saturates. Zeros have no exponent; the largest one counts as `least` where it is below.
+// Models fused(n, kept, out, a=, b=, least=) of a spec, whose `out` is the atom's OUT. A step takes n products of numbers of
+// formats a and b, and the register. It truncates each toward zero `kept` bits below the largest exponent (-1: no truncation) and
+// adds them exactly. Past OUT's largest value lies infinity, unless it saturates. Zeros have no exponent. The largest exponent
+// counts as `least` where it is smaller.
 GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFormat& a, const FloatFormat& b, bool saturates = false,
                                                   int least = LEAST_EXPONENT) {
     return HardwareModel{.kind = HW_FUSED,
@@ -25,14 +26,14 @@ GEMMSIM_HD constexpr HardwareModel fused_products(int n, int kept, const FloatFo
                          .b_emin = cast_to(b).emin};
 }
 
-// wgmma of Hopper on FP8: 32 products, 13 bits, cut to e8m13.
+// wgmma of Hopper on FP8: 32 products, 13 bits, truncated to e8m13.
 GEMMSIM_HD constexpr HardwareModel wgmma_fp8(const FloatFormat& a, const FloatFormat& b) {
     HardwareModel m = fused_products(32, 13, a, b, false, -133);
     m.out = HW_E8M13;
     return m;
 }
 
-// d: the instruction's next register after c. OUT: the cast of models whose `out` is HW_CAST or HW_CAST_INF.
+// d is the instruction's next register after c. OUT: the cast of models whose `out` is HW_CAST or HW_CAST_INF.
 template <HardwareModel M, Cast OUT = Cast{}> struct InstructionMma {
     static constexpr int TERMS = M.products;
     static_assert(M.k == M.products, "one step an instruction");

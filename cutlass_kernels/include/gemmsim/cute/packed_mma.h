@@ -5,8 +5,8 @@
 
 namespace gemmsim {
 
-// (d0, d1) = (R(c0 + a b0), R(c1 + a b1)), R to nearest even in the numbers' own format: infinities, subnormals, signed zeros. The
-// sign and payload of a NaN are not defined.
+// (d0, d1) = (R(c0 + a b0), R(c1 + a b1)). R rounds to nearest even in the numbers' own format, with infinities, subnormals and
+// signed zeros. The sign and payload of a NaN are not defined.
 template <class X> struct PackedMma {
     static constexpr DType DTYPE = cute::is_same_v<X, cutlass::half_t> ? F16 : BF16;
     static_assert(cute::is_same_v<X, cutlass::half_t> || cute::is_same_v<X, cutlass::bfloat16_t>);

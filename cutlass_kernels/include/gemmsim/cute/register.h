@@ -1,4 +1,4 @@
-// What an atom accumulates in: a number, or a number that knows its place in the product, from which its random bits follow.
+// The accumulator type of an atom: a number, or a number that stores its place in the product, which determines its random bits.
 #pragma once
 #include <cute/tensor.hpp>
 #include "gemmsim/cute/step.h"
@@ -23,7 +23,7 @@ template <StepConfig K> struct PlacedRegister {
         product.start();
         sum.start();
     }
-    // Takes the term a b into `s`, which is this register or one of its own.
+    // Adds the term a b to `s`, which is this register's value or a partial sum of its element.
     template <class STEP> GEMMSIM_HD T step(T s, T a, T b) {
         const uint32_t rm = product.draw(place, k), ra = sum.draw(place, k);
         ++k;
@@ -41,7 +41,7 @@ template <StepConfig K> struct RegisterFacts<PlacedRegister<K>> {
     static constexpr bool PLACED = true;
 };
 
-// Type of an accumulator.
+// The type of an accumulator.
 template <StepConfig K, bool PLACED> struct RegisterOf {
     typedef typename Step<K>::T type;
 };
@@ -49,8 +49,8 @@ template <StepConfig K> struct RegisterOf<K, true> {
     typedef PlacedRegister<K> type;
 };
 
-// All registers of a thread at +0, before term `k`. `places`: what partition_C gives of an identity tensor of the block's tile,
-// whose first element is (row0, col0) of the product; rows count those of all batches (docs/reference/random_bits.md).
+// Sets all registers of a thread to +0, before term `k`. `places`: the result of partition_C for an identity tensor of the block's
+// tile, whose first element is (row0, col0) of the product. Rows count those of all batches (docs/reference/random_bits.md).
 template <class ACC, class PLACES>
 GEMMSIM_HD void start(ACC&& acc, const PLACES& places, uint64_t seed = 0, uint64_t row0 = 0, uint32_t col0 = 0, uint32_t k = 0) {
     typedef typename cute::remove_cvref_t<ACC>::value_type X;

@@ -1,4 +1,4 @@
-// What an atom's step is, said with CUTLASS's number types.
+// Defines an atom's step in terms of CUTLASS's number types.
 #pragma once
 #include <cutlass/numeric_types.h>
 #include "gemmsim/device/unchecked_steps.h"
@@ -6,7 +6,7 @@
 
 namespace gemmsim {
 
-// What is known of an operand's numbers by their type. One of float's numbers is no more than that.
+// What the type of an operand proves about its numbers. For float this is no more than float's own format.
 template <class X> struct FactsOf {
     static_assert(sizeof(X) == 0, "gemmsim knows no numbers of this type: specialise FactsOf, or say the facts in multiply_add");
 };
@@ -32,7 +32,7 @@ template <class T> GEMMSIM_HD constexpr bool carrier_has(const Cast& c, bool fp3
     return (is_native<T>(c) && (!fp32 || sizeof(T) == 4)) || fits<T>(c, !fp32);
 }
 
-// `k` in the narrowest carrier that is exact for operands, roundings and, if there are totals of another format, those.
+// `k` with the narrowest carrier that is exact for operands, roundings and, if given, totals of another format.
 GEMMSIM_HD constexpr StepConfig carried(StepConfig k, const Cast* total = nullptr) {
     const bool narrow = float_has(k.a) && float_has(k.b), fp32 = k.fp32 != 0;
     const bool in_float =
@@ -63,7 +63,7 @@ GEMMSIM_HD constexpr StepConfig in_fp32(StepConfig k) {
     k.fp32 = 1;
     return carried(k);
 }
-// The same where the register may start from a number that is not one of its format, as an addend may be.
+// The same where the register may start from a number outside its format, such as an addend.
 GEMMSIM_HD constexpr StepConfig from_any_number(StepConfig k) {
     k.any_start = 1;
     return k;
@@ -71,11 +71,11 @@ GEMMSIM_HD constexpr StepConfig from_any_number(StepConfig k) {
 
 GEMMSIM_HD constexpr bool is_random(const StepConfig& k) { return k.add.mode >= SR || (!k.fused && k.mul.mode >= SR); }
 
-// What the caller promises of the numbers; the bits are those of ANY wherever it holds, and undefined where it does not.
+// What the caller guarantees of the numbers. The bits are those of ANY where the guarantee holds, and undefined where it does not.
 //   ANY       nothing: NaN, infinities, subnormals, overflow
 //   IN_RANGE  all are finite, and no sum, before or after it is rounded, reaches StepInRange<K, false>::LIMIT in magnitude
-//             (nor a product that is rounded by itself LIMIT_MUL)
-//   ON_GRID   and products are multiples of 2^QUANTUM with at most WIDTH significant bits, as StepInRange<K, true> says
+//             (and no product that is rounded by itself reaches LIMIT_MUL)
+//   ON_GRID   also, products are multiples of 2^QUANTUM with at most WIDTH significant bits, as StepInRange<K, true> states
 enum class Range { ANY, IN_RANGE, ON_GRID };
 
 template <StepConfig K, Range RANGE> struct StepOf {

@@ -4,7 +4,7 @@
 
 namespace gemmsim {
 
-// PLACED: accumulators know their places, which stochastic roundings need.
+// PLACED: accumulators store their places, which stochastic roundings need.
 template <StepConfig K, Range RANGE = Range::ANY, bool PLACED = is_random(K)> struct StepMma {
     typedef typename Step<K>::T T;
     typedef typename StepOf<K, RANGE>::type How;
@@ -26,7 +26,7 @@ template <StepConfig K, Range RANGE = Range::ANY, bool PLACED = is_random(K)> st
     }
 };
 
-// Traits of an atom of one thread, one row, COLS columns and TERMS terms.
+// The traits of an atom of one thread, one row, COLS columns and TERMS terms.
 template <class REGISTER, class A, class B, int COLS, int TERMS> struct ScalarTraits {
     using ValTypeD = REGISTER;
     using ValTypeA = A;

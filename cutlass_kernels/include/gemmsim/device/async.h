@@ -1,5 +1,5 @@
-// Copies from global to shared memory that go on while the thread does something else: cp.async of sm_80 and newer. On the
-// host (tests) the shim does them when the thread waits for them, and no sooner.
+// Copies from global to shared memory that run while the thread does something else: cp.async of sm_80 and newer. On the host
+// (tests) the shim executes them when the thread waits for them, and no sooner.
 #pragma once
 #include "gemmsim/types.h"
 
@@ -11,7 +11,7 @@ extern "C" void gemmsim_host_wait(int groups);
 
 namespace gemmsim {
 
-// BYTES (4, 8 or 16, aligned) of global memory; zeros if they are not `there`, and then nothing is read.
+// Copies BYTES bytes (4, 8 or 16, aligned) of global memory. If not `there`, it writes zeros and reads nothing.
 template <int BYTES> GEMMSIM_HD void copy_async(void* shared, const void* global, bool there) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
 #if defined(__CUDA_ARCH__)
@@ -23,7 +23,7 @@ template <int BYTES> GEMMSIM_HD void copy_async(void* shared, const void* global
 #endif
 }
 
-// The thread's copies since the last call are a group.
+// The thread's copies since the last call form a group.
 GEMMSIM_HD void commit_async() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -32,7 +32,7 @@ GEMMSIM_HD void commit_async() {
 #endif
 }
 
-// Until at most GROUPS of the thread's groups are not done.
+// Waits until at most GROUPS of the thread's groups are incomplete.
 template <int GROUPS> GEMMSIM_HD void wait_async() {
 #if defined(__CUDA_ARCH__)
     asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");

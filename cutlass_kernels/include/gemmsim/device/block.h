@@ -1,5 +1,5 @@
-// What the threads of a block share. On the host (tests) the same names are provided by a shim that runs the threads of
-// a block as fibers, one block after the other.
+// What the threads of a block share. On the host (tests) a shim provides the same names. It runs the threads of a block as fibers,
+// one block after the other.
 #pragma once
 #include "gemmsim/types.h"
 
@@ -10,7 +10,7 @@ extern "C" unsigned char* gemmsim_host_shared();
 
 namespace gemmsim {
 
-// Every thread of the block arrives before any goes on; what they wrote to shared memory is seen by all.
+// Every thread of the block arrives before any continues. All threads then see what they wrote to shared memory.
 GEMMSIM_HD void block_sync() {
 #if defined(__CUDA_ARCH__)
     __syncthreads();
@@ -19,7 +19,7 @@ GEMMSIM_HD void block_sync() {
 #endif
 }
 
-// The block's dynamic shared memory (KernelSource.shared_bytes of it), aligned to 128 bytes. Not initialised.
+// The block's dynamic shared memory (KernelSource.shared_bytes of it), aligned to 128 bytes. It is not initialised.
 GEMMSIM_HD unsigned char* shared_memory() {
 #if defined(__CUDACC_RTC__)
     extern __shared__ __align__(128) unsigned char gemmsim_shared[];
@@ -29,7 +29,7 @@ GEMMSIM_HD unsigned char* shared_memory() {
 #endif
 }
 
-// The same as an address of 32 bits, and what lies at such an address: loops that count in them need no other register.
+// The same as an address of 32 bits, and the memory at such an address. Loops that count in these addresses need no other register.
 GEMMSIM_HD uint32_t shared_base() {
 #if defined(__CUDA_ARCH__)
     return (uint32_t)__cvta_generic_to_shared(shared_memory());
@@ -45,7 +45,8 @@ GEMMSIM_HD const unsigned char* shared_at(uint32_t address) {
 #endif
 }
 
-// The block's shared memory from the period of a swizzle on, by an offset: a pointer made of a number would be one to any memory.
+// The block's shared memory from the period of a swizzle on. It is computed as an offset, because a pointer made of a number could
+// point to any memory.
 GEMMSIM_HD uint8_t* aligned_shared() {
     uint8_t* const shared = shared_memory();
 #if defined(__CUDA_ARCH__)
@@ -55,11 +56,11 @@ GEMMSIM_HD uint8_t* aligned_shared() {
 #endif
 }
 
-// What a reduction over a warp does.
+// The operation of a reduction over a warp.
 enum class Reduce { MOST, LEAST, BITS };
 
-// The largest, the smallest or the union of the bits of `x` over each warp's threads (`tid` counts those of the block), in
-// the warp's own word.
+// Reduces `x` over each warp's threads to the largest, the smallest or the union of bits, and stores the result in the warp's own
+// word. `tid` counts the threads of the block.
 template <Reduce HOW = Reduce::MOST> GEMMSIM_HD void warp_reduce(uint32_t* words, uint32_t tid, uint32_t x) {
 #if defined(__CUDA_ARCH__)
     if constexpr (HOW == Reduce::MOST) x = __reduce_max_sync(0xFFFFFFFFu, x);

@@ -1,12 +1,13 @@
-// The two binary formats kernels compute in, and the operations that must not be contracted, reassociated or flushed.
-// The same code runs on the host (tests) and on the device; both round to nearest even unless the name says otherwise.
+// The two binary formats in which kernels compute, and the operations that must not be contracted, reassociated or flushed. The
+// same code runs on the host (tests) and on the device. Operations round to nearest even unless their names say otherwise.
 #pragma once
 #include "gemmsim/types.h"
 #if !defined(__CUDACC_RTC__)
 #include <fenv.h>
 #endif
 
-// Loops over registers must vanish; loops around long code must not be copied. The host's compiler decides for itself.
+// Loops over registers must be unrolled completely; loops around long code must not be copied. The host's compiler decides for
+// itself.
 #if defined(__CUDACC_RTC__)
 #define GEMMSIM_UNROLL _Pragma("unroll")
 #define GEMMSIM_NO_UNROLL _Pragma("unroll 1")
@@ -50,7 +51,7 @@ template <class T> GEMMSIM_HD constexpr T quiet_nan() { return from_bits<T>(Carr
 // A double by its bits, for constants that have no literal (infinities, NaN).
 GEMMSIM_HD constexpr double number(uint64_t u) { return pun<double>(u); }
 
-// Pattern of 2^e in the carrier, its subnormal powers included; 0 below them.
+// The bit pattern of 2^e in the carrier, including its subnormal powers; 0 below them.
 template <class T> GEMMSIM_HD constexpr Bits<T> power_bits(int e) {
     typedef Carrier<T> C;
     const int b = e + C::BIAS;
@@ -70,7 +71,7 @@ GEMMSIM_HD float add_rz(float a, float b) { return __fadd_rz(a, b); }
 GEMMSIM_HD double add_rz(double a, double b) { return __dadd_rz(a, b); }
 GEMMSIM_HD float fma_rz(float a, float b, float c) { return __fmaf_rz(a, b, c); }
 GEMMSIM_HD double fma_rz(double a, double b, double c) { return __fma_rz(a, b, c); }
-// Of two numbers the smaller or larger; of a NaN and a number, the number.
+// The smaller or the larger of two numbers. Of a NaN and a number, the result is the number.
 GEMMSIM_HD float min_number(float a, float b) { return fminf(a, b); }
 GEMMSIM_HD float max_number(float a, float b) { return fmaxf(a, b); }
 GEMMSIM_HD double min_number(double a, double b) { return fmin(a, b); }
@@ -84,7 +85,7 @@ GEMMSIM_HD float mul_rn(float a, float b) { return a * b; }
 GEMMSIM_HD double mul_rn(double a, double b) { return a * b; }
 GEMMSIM_HD float add_rn(float a, float b) { return a + b; }
 GEMMSIM_HD double add_rn(double a, double b) { return a + b; }
-// The host changes its rounding mode for one operation, on values the compiler cannot see through.
+// The host changes its rounding mode for one operation, on values that are opaque to the compiler.
 struct TowardZero {
     const int before = fegetround();
     TowardZero() { fesetround(FE_TOWARDZERO); }

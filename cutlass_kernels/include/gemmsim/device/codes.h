@@ -1,4 +1,4 @@
-// Codes of formats of at most 8 bits as carrier values, exactly: one a byte in its low bits, or two of 4 bits a byte.
+// Decodes the codes of formats of at most 8 bits to carrier values, exactly. A byte has one code in its low bits, or two of 4 bits.
 #pragma once
 #include "gemmsim/device/storage.h"
 
@@ -9,8 +9,8 @@ template <> struct Storage<CODES> {
     typedef uint8_t Word;
 };
 
-// A code is a sign bit, if any, above a magnitude E * 2^trailing + T, whose value is that of gemmsim/formats/float_codec.py;
-// or, if `whole`, an integer. gemmsim/backends/cuda/simt/codes.py writes these records.
+// A code is a sign bit, if any, above a magnitude E * 2^trailing + T. gemmsim/formats/float_codec.py defines its value. If `whole`,
+// the code is an integer. gemmsim/backends/cuda/simt/codes.py writes these records.
 struct CodeFormat {
     int32_t bits, trailing, quantum;  // of a code; of its significand without the leading one; exponent of the smallest quantum
     int32_t finite, infinity;         // magnitudes below `finite` are numbers; the magnitude of infinity, or -1
@@ -22,7 +22,7 @@ struct CodeFormat {
     int32_t packed;                   // two codes a byte, the first in the low bits
 };
 
-// Codes that are not in use are NaN.
+// The value of a code. Codes that are not in use are NaN.
 template <CodeFormat F, class T> GEMMSIM_HD T decode(uint32_t code) {
     constexpr uint32_t sign = 1u << (F.bits - 1), implicit = 1u << F.trailing,
                        magnitudes = F.is_signed && !F.whole ? sign - 1 : 2 * sign - 1;

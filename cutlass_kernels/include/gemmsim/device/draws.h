@@ -1,11 +1,12 @@
-// Random bits of one rounding, term after term: a block of Philox serves eight (or four) successive ones. And of one element.
+// Random bits of one rounding for successive terms, where a block of Philox serves eight (or four) of them; also those of one
+// element.
 #pragma once
 #include "gemmsim/device/carrier.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
 
-// As philox.h's pick, without an index into the block, which would put it into memory.
+// philox.h's pick without an index into the block, which would move the block from registers to memory.
 template <int BITS> GEMMSIM_HD uint32_t pick_held(const Words4& x, uint32_t at) {
     constexpr bool halves = BITS <= 16;
     const uint32_t w = halves ? at >> 1 : at;
@@ -29,7 +30,7 @@ struct Place2D {
     uint32_t col;
 };
 
-// Draws at one site for one element, k ascending. Without USED there are none.
+// The draws from one stream for one element, in ascending k. Without USED there are none.
 template <Cast C, int SITE, bool USED = (C.mode >= SR)> struct HeldDraws {
     GEMMSIM_HD void start() {}
     GEMMSIM_HD uint32_t draw(const Place2D&, uint32_t) { return 0; }

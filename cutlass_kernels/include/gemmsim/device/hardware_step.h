@@ -1,6 +1,7 @@
-// The step of a chip's matrix instruction: it takes some products and the register c and gives the next c. What the parameters
-// mean: gemmsim/hardware/step_parameters.py. Products are exact in double; sums of up to 64 of them and the register, cut at most
-// KEPT_IN_DOUBLE bits below the largest, in double and int64. Beyond that are integers of 128 bits, and long sums.
+// The step of a chip's matrix instruction: it takes some products and the register c and gives the next c.
+// gemmsim/hardware/step_parameters.py defines the parameters. Products are exact in double. Sums of up to 64 of them and the
+// register, truncated at most KEPT_IN_DOUBLE bits below the largest, are computed in double and int64. Other sums take integers of
+// 128 bits or LongSum.
 #pragma once
 #include "gemmsim/device/long_sum.h"
 #include "gemmsim/device/step.h"
@@ -8,8 +9,8 @@
 
 namespace gemmsim {
 
-// The exponent that aligns a decoded operand: a subnormal's is that of the smallest normal of its own format; with a zero's no product
-// counts.
+// The exponent that aligns a decoded operand. A subnormal has the exponent of its own format's smallest normal number. A product
+// with a zero does not count.
 GEMMSIM_HD int hardware_exponent(float x, int emin) {
     const int e = (int)(to_bits(x) >> 23 & 255u) - 127;
     return x == 0 ? ZERO_EXPONENT : e < emin ? emin : e;
@@ -31,13 +32,14 @@ template <> struct CutSum<true> {
     typedef __int128 type;
 };
 
-// Long code, one copy of each.
+// Long code, of which a kernel has one copy each.
 template <Cast C> GEMMSIM_CALL double rounded(Exact x) { return round_exact(x, C, 0); }
 template <Cast C> GEMMSIM_CALL double rounded(LongSum<float>& x) { return x.round(C, 0); }
 
-// One step with the products there are; the others are zeros. ADD: the cast of HW_CAST and HW_CAST_INF, and binary32 of HW_RNE23.
+// One step with the products that exist; the missing ones are zeros. ADD: the cast of HW_CAST and HW_CAST_INF, and binary32 for
+// HW_RNE23.
 template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
-    static constexpr bool BY_CAST = M.out >= HW_RNE23;  // and of binary32 to nearest even
+    static constexpr bool BY_CAST = M.out >= HW_RNE23;  // to the cast, or to binary32 to nearest even
     static constexpr int EMIN = BY_CAST ? ADD.emin : M.out == HW_RNE10 ? -14 : -126;  // of the register's format
     static constexpr Cast conversion() {
         Cast to = ADD;
@@ -65,7 +67,7 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         } else general<0>();
     }
 
-    // Products of a block: of all there are, or of one of two.
+    // The products of a block: all that exist, or those of one of two blocks.
     template <int PART> static GEMMSIM_HD int at(int i) { return M.kind == HW_TWO_BLOCKS ? in_block(PART, i) : i; }
     template <int PART> GEMMSIM_HD int terms() const {
         if (M.kind != HW_TWO_BLOCKS) return count;
@@ -116,7 +118,7 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         else c = convert(times_power((double)sum, e - M.kept));
     }
 
-    // Exact sums of groups, all of exponent 0; a group of zero products does not count.
+    // Adds exact sums of groups, all of exponent 0. A group of zero products does not count.
     GEMMSIM_HD void groups() {
         int e = M.least > addend_exponent() ? M.least : addend_exponent();
         GEMMSIM_NO_UNROLL for (int i = 0; i < count; ++i) e = e < 0 && product(i) != 0 ? 0 : e;
@@ -129,7 +131,7 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         c = convert(times_power((double)sum, e - M.kept));
     }
 
-    // Nothing is cut: the exact sum.
+    // Adds everything exactly, without truncation.
     GEMMSIM_HD void uncut() {
         LongSum<float> sum;
         sum.clear();
@@ -145,8 +147,8 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         return sum;
     }
 
-    // Zero products do not count; a zero register has the exponent of subnormals. The sum has one bit less than the total, below its own
-    // exponent.
+    // Zero products do not count. A zero register has the exponent of subnormals. The result is floored total_bits - 1 bits below
+    // its own exponent, one bit less than the total has.
     GEMMSIM_HD void floored() {
         const int e = largest(0, 1);
         double total;
@@ -164,7 +166,8 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         c = (float)times_power((double)down(times_power(both, keep)), -keep);
     }
 
-    // rz23, e8m13: toward zero, infinity past the largest finite value. rne10: binary16 to nearest even. Never -0.
+    // rz23 and e8m13 round toward zero, with infinity past the largest finite value. rne10 is binary16 to nearest even. No result
+    // is -0.
     static GEMMSIM_HD float convert(double v) {
         if (v == 0) return 0;
         if constexpr (BY_CAST) return add_rn((float)rounded<TO>(exact_value(v)), 0.0f);
@@ -177,7 +180,7 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         return add_rn((float)r, 0.0f);
     }
 
-    // Both rounded to the register's format, to nearest even; exact in double, where that is binary16.
+    // Adds two numbers of the register's format and rounds to nearest even. For binary16 the sum is exact in double.
     static GEMMSIM_HD float added(float x, float y) {
         if constexpr (M.out != HW_RNE10) return add_rn(add_rn(x, y), 0.0f);
         const float inf = from_bits<float>(0x7F800000u);
@@ -194,7 +197,8 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
         const float a = i < count ? o.x(i) : 0.0f, b = i < count ? o.y(i) : 0.0f;
         return settle(fma_rn(flushed(a, power<float>(M.a_emin), 0), flushed(b, power<float>(M.b_emin), 0), 0.0f));
     }
-    // Products plus +0, adjacent pairs, then the register: binary32 operations to nearest, subnormals flushed to zero.
+    // Adds +0 to each product, then adds adjacent pairs, then the register. The operations are binary32 to nearest, with subnormals
+    // flushed to zero.
     GEMMSIM_HD void tree() {
         float total = settle(add_rn(tree_product(0), tree_product(1)));
         if constexpr (M.products == 4) total = settle(add_rn(total, settle(add_rn(tree_product(2), tree_product(3)))));
@@ -202,7 +206,7 @@ template <HardwareModel M, Cast ADD, class OPERANDS> struct HardwareStep {
     }
 };
 
-// Operands of a step whose terms come from several chunks or runs.
+// The operands of a step whose terms come from several chunks or segments.
 template <int N> struct HeldOperands {
     float a[N], b[N];
 

@@ -5,7 +5,7 @@
 
 namespace gemmsim {
 
-// Its unit lies below the last bit of the smallest product, and there are over 60 bits of headroom at the top.
+// The sum's unit lies below the last bit of the smallest product. Over 60 bits of headroom remain at the top.
 template <class T> struct LongSum {
     static constexpr int UNIT = sizeof(T) == 8 ? -2276 : -512, LIMBS = sizeof(T) == 8 ? 72 : 14;
     uint64_t limb[LIMBS];
@@ -65,7 +65,8 @@ template <class T> struct LongSum {
         return any;
     }
 
-    // The 126 leading bits of the magnitude are kept, the rest is sticky. Leaves the magnitude behind.
+    // Rounds the sum. The 126 leading bits of the magnitude count, and the others give a sticky bit. The magnitude replaces the
+    // sum.
     GEMMSIM_HD double round(const Cast& c, uint32_t R) {
         if (nan || (plus && minus)) return canonical_nan();
         if (plus || minus) return plus ? c.inf_pos : c.inf_neg;

@@ -1,5 +1,5 @@
-// Fused multiply-adds of two binary16 (or bfloat16) numbers at once, each rounded once to nearest even: subnormals kept,
-// infinities and NaN as IEEE 754. The payload and the sign of a NaN are not defined.
+// Fused multiply-adds of two binary16 (or bfloat16) numbers at once, each rounded once to nearest even. Subnormals are not flushed;
+// infinities and NaN follow IEEE 754. The payload and the sign of a NaN are not defined.
 #pragma once
 #include "gemmsim/device/storage.h"
 #include "gemmsim/exact.h"
@@ -12,13 +12,13 @@ template <DType D> struct Packed {
     static GEMMSIM_HD Packed of(uint16_t w) { return {w}; }
     static GEMMSIM_HD Packed from(float x) { return {D == F16 ? half_any_nan(x) : bf16_any_nan(x)}; }
 };
-// One that stands in both halves of a word.
+// An element that both halves of a word contain.
 template <DType D> struct Twice {
     uint32_t word;
     static GEMMSIM_HD Twice of(uint16_t w) { return {w * 0x10001u}; }
     static GEMMSIM_HD Twice from(float x) { return of(Packed<D>::from(x).word); }
 };
-// The DType of either; -1 of anything else.
+// The DType of either type above; -1 for any other type.
 template <class T> constexpr int PACKED_DTYPE = -1;
 template <DType D> constexpr int PACKED_DTYPE<Packed<D>> = D;
 template <DType D> constexpr int PACKED_DTYPE<Twice<D>> = D;

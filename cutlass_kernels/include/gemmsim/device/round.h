@@ -1,6 +1,6 @@
-// Rounding functors: structs with `static T apply(T x)`, all constants folded, the same on host and device. x is exact or
-// rounded to odd, so that this is the only rounding. T is float or double; P the significand bits kept; s = F + 1 - P
-// with F the carrier's fraction bits. "Cost" counts instructions on top of the multiply-add that made x, in float.
+// Rounding functors: structs with `static T apply(T x)`, all constants folded, the same on host and device. x is exact or rounded
+// to odd, so that this is the only rounding. T is float or double. P is the number of significand bits of the result, and s = F + 1
+// - P with F the carrier's fraction bits. "Cost" counts instructions on top of the multiply-add that made x, in float.
 //
 //   functor         cost  instructions         valid for                               rounding
 //   NoRound          0                         everything                              none
@@ -17,7 +17,7 @@
 //   FixedBiased      0    in the FFMA          |value| < 2^22 quanta, float            nearest even on a fixed grid
 //   BitRound       9-25   integer              everything (round_bits.h)               a whole Cast in any mode
 //
-// NaN stays NaN in all of them but Saturate, whose minimum and maximum prefer the number: a loop that may meet NaN takes
+// NaN stays NaN in all of them but Saturate, whose minimum and maximum prefer the number. A loop whose sums may be NaN takes
 // MagicCast or BitRound. The sign of zero is lost where the text of a functor says so.
 #pragma once
 #include "gemmsim/device/round_bits.h"
@@ -29,9 +29,9 @@ template <class T> struct NoRound {
     static GEMMSIM_HD T apply(T x) { return x; }
 };
 
-// t = x - 2^s x to the carrier's precision, on a grid of one target ulp (2^s x is on that grid); t + 2^s x is the grid
-// point nearest to x. A tie goes to the even one because x's significand is even there (s >= 2). Just above a power of
-// two the grid is half as wide, which is harmless iff s > P + 1. Zero of either sign becomes +0.
+// t = x - 2^s x to the carrier's precision is a multiple of one target ulp, and so is 2^s x. Therefore t + 2^s x is the multiple
+// nearest to x. A tie goes to the even one, because x's significand is even there (s >= 2). Just above a power of two the spacing
+// is half as wide, which is harmless iff s > P + 1. Zero of either sign becomes +0.
 template <class T, int P> struct Split {
     static constexpr int S = Carrier<T>::FRACTION + 1 - P;
     static_assert(P >= 2 && S > P + 1, "the grid above a power of two is too fine: use Magic");
@@ -41,7 +41,8 @@ template <class T, int P> struct Split {
     }
 };
 
-// x + M - M with M = 1.5 * 2^(e + s), e the exponent of x: the sum's last place is the target's. Zero becomes +0.
+// x + M - M with M = 1.5 * 2^(e + s), where e is the exponent of x. The last place of the sum x + M is the target's. Zero becomes
+// +0.
 template <class T, int P> struct Magic {
     static constexpr int S = Carrier<T>::FRACTION + 1 - P;
     static_assert(P >= 1 && S >= 2);
@@ -52,7 +53,7 @@ template <class T, int P> struct Magic {
     }
 };
 
-// Magic with M at least that of 2^EMIN. Zero, and whatever rounds to zero, becomes +0.
+// Magic with M at least that of 2^EMIN. Zero becomes +0, and so does every number that rounds to zero.
 template <class T, int P, int EMIN> struct MagicSubnormal {
     static constexpr int S = Carrier<T>::FRACTION + 1 - P;
     static_assert(P >= 1 && S >= 2 && EMIN >= 1 - Carrier<T>::BIAS);
@@ -67,7 +68,7 @@ template <class T, class Round, T LO, T HI> struct Saturate {
     static GEMMSIM_HD T apply(T x) { return Round::apply(min_number(max_number(x, LO), HI)); }
 };
 
-// Whether MagicCast rounds to `c` in carrier T: nearest even, subnormals, and M finite up to the overflow threshold.
+// Whether MagicCast rounds to `c` in carrier T: nearest even, with subnormals, and M is finite up to the overflow threshold.
 template <class T> GEMMSIM_HD constexpr bool magic_rounds(const Cast& c) {
     typedef Carrier<T> K;
     if (c.mode != RNE || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
@@ -76,14 +77,14 @@ template <class T> GEMMSIM_HD constexpr bool magic_rounds(const Cast& c) {
 
 GEMMSIM_HD constexpr bool same_number(double a, double b) { return a == b || (a != a && b != b); }
 
-// A rounded number; where it is NaN, `value` is anything.
+// A rounded number. Where it is NaN, `value` is arbitrary.
 template <class T> struct Rounded {
     T value;
     bool nan;
 };
 
-// What stands around a rounding that needs numbers of limited size: `before` bounds x, `after` does overflow, infinities
-// and NaN. Zero keeps its sign where the format has a negative zero. A NaN result is the canonical one.
+// Surrounds a rounding that needs numbers of limited size: `before` bounds x, and `after` handles overflow, infinities and NaN.
+// Zero keeps its sign where the format has a negative zero. A NaN result is the canonical one.
 template <class T, Cast C> struct Guard {
     static constexpr bool CLAMPS = C.over_pos == C.hi && C.over_neg == C.lo;
     static constexpr bool INFINITY_IS_OVERFLOW = same_number(C.inf_pos, C.over_pos) && same_number(C.inf_neg, C.over_neg);
@@ -107,7 +108,7 @@ template <class T, Cast C> struct Guard {
         return x != x ? quiet_nan<T>() : r;
     }
 
-    // The same where the two signs are treated alike: of x's magnitude, and of the rounded one.
+    // The same where both signs are treated alike, for x's magnitude and for the rounded magnitude.
     static constexpr bool SYMMETRIC = C.lo == -C.hi && same_number(C.over_neg, -C.over_pos) && same_number(C.inf_neg, -C.inf_pos);
     static GEMMSIM_HD T magnitude_before(T x) { return min_number(without_sign(x), CLAMPS ? (T)C.hi : power<T>(C.emax + 1)); }
     static GEMMSIM_HD Rounded<T> after_magnitude(T x, T r) {
@@ -129,7 +130,7 @@ template <class T, Cast C> struct Guard {
     }
 };
 
-// Any input to a nearest-even Cast.
+// Rounds any input to a nearest-even Cast.
 template <class T, Cast C> struct MagicCast {
     static_assert(magic_rounds<T>(C));
     static GEMMSIM_HD T apply(T x) {
@@ -138,9 +139,9 @@ template <class T, Cast C> struct MagicCast {
     }
 };
 
-// Up iff floor(nu * 2^r) + R >= 2^r, nu the dropped fraction of an ulp: R * 2^-r ulps are added toward zero, and the sum is
-// cut at the ulp. Cutting in the carrier first changes nothing, because the grid's points are carrier numbers. x: a magnitude.
-// draw: R * 2^(BITS - r). SRB is the same of R + 1/2.
+// Rounds up iff floor(nu * 2^r) + R >= 2^r, where nu is the discarded fraction of an ulp. It adds R * 2^-r ulps toward zero and
+// truncates the sum at the ulp. The carrier truncates the sum first, which changes nothing because the format's numbers are carrier
+// numbers. x is a magnitude. draw: R * 2^(BITS - r). SRB is the same with R + 1/2.
 template <class T, int P, int EMIN, int BITS> struct Stochastic {
     static constexpr int S = Carrier<T>::FRACTION + 1 - P;
     static_assert(P >= 1 && S >= 2 && BITS <= Carrier<T>::FRACTION);
@@ -152,8 +153,8 @@ template <class T, int P, int EMIN, int BITS> struct Stochastic {
     }
 };
 
-// Whether StochasticCast rounds to `c` in carrier T, draws counted in 2^-bits of an ulp: as magic_rounds, and no share of an ulp
-// underflows.
+// Whether StochasticCast rounds to `c` in carrier T, with draws counted in 2^-bits of an ulp. The conditions are those of
+// magic_rounds, and no share of an ulp underflows.
 template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c, int bits) {
     typedef Carrier<T> K;
     if ((c.mode != SR && c.mode != SRB) || (c.flags & NO_SUBNORMALS) || !carrier_rounds<T>(c)) return false;
@@ -162,11 +163,11 @@ template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c, in
 }
 template <class T> GEMMSIM_HD constexpr bool stochastic_rounds(const Cast& c) { return stochastic_rounds<T>(c, random_bits(c)); }
 
-// Any input to a Cast of mode SR or SRB.
+// Rounds any input to a Cast of mode SR or SRB.
 template <class T, Cast C> struct StochasticCast {
     typedef Guard<T, C> G;
 
-    // R * 2^(BITS - rbits), below 2^F, as a number without the slow conversion instruction; SRB's half added.
+    // R * 2^(BITS - rbits), which is below 2^F, as a number, without the slow conversion instruction. For SRB it adds the half.
     template <int BITS> static GEMMSIM_HD T draw(uint32_t n) {
         constexpr T offset = power<T>(Carrier<T>::FRACTION), half = C.mode == SRB ? power<T>(BITS - C.rbits - 1) : (T)0;
         return add_rn(from_bits<T>(to_bits(offset) | n), half - offset);
@@ -200,14 +201,14 @@ struct ThroughBf16 {
     static GEMMSIM_HD float apply(float x) { return bf16_value(bf16_any_nan(x)); }
 };
 
-// Keeps the sign of zero; a subnormal of the carrier keeps its P - 1 leading fraction bits.
+// Truncates to P bits. Zero keeps its sign. A subnormal of the carrier keeps its P - 1 leading fraction bits.
 template <class T, int P> struct Truncate {
     static constexpr Bits<T> MASK = ~(((Bits<T>)1 << (Carrier<T>::FRACTION + 1 - P)) - 1);
     static GEMMSIM_HD T apply(T x) { return from_bits<T>(to_bits(x) & MASK); }
 };
 
-// The register holds BIAS + value with BIAS = 1.5 * 2^(23 - FRAC): its last place is the quantum 2^-FRAC, so that the
-// multiply-add itself rounds. `value` takes the number out. A zero is +0.
+// The register stores BIAS + value with BIAS = 1.5 * 2^(23 - FRAC). Its last place is the quantum 2^-FRAC, so the multiply-add
+// itself rounds. `value` recovers the number. A zero is +0.
 template <int FRAC> struct FixedBiased {
     static constexpr float BIAS = 1.5f * power<float>(Carrier<float>::FRACTION - FRAC);
     static GEMMSIM_HD float apply(float x) { return x; }

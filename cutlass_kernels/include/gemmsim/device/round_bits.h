@@ -1,15 +1,15 @@
-// Rounding as integer arithmetic on the carrier's bit pattern: every mode, every overflow policy, NaN, infinities, target
-// subnormals or none. The Cast is a template parameter, so that what it does not need costs nothing.
+// Rounds by integer arithmetic on the carrier's bit pattern: every mode, every overflow policy, NaN, infinities, target subnormals
+// or none. The Cast is a template parameter, so that unused cases cost nothing.
 #pragma once
 #include "gemmsim/device/carrier.h"
 
 namespace gemmsim {
 
-// Random bits that a rounding adds: SRB's are SR's with 2 R + 1 of one bit more.
+// The random bits that a rounding adds. Those of SRB are SR's with 2 R + 1 of one bit more.
 GEMMSIM_HD constexpr int random_bits(const Cast& c) { return c.mode == SRB ? c.rbits + 1 : c.rbits; }
 
 // Whether carrier T can round its own values to `c` with round_bits. The bounds are those of the CPU's vectors. Only ties to even
-// and rounding to odd look at the parity of a code.
+// and rounding to odd depend on the parity of a code.
 template <class T> GEMMSIM_HD constexpr bool carrier_rounds(const Cast& c) {
     typedef Carrier<T> C;
     if ((c.flags & (ANY_GRID | NO_ZERO)) || ((c.flags & CODE_PARITY) && (c.mode == RNE || c.mode == RO))) return false;
@@ -18,14 +18,14 @@ template <class T> GEMMSIM_HD constexpr bool carrier_rounds(const Cast& c) {
     return c.emin - c.p + C::FRACTION < C::BIAS;
 }
 
-// What rounding to nearest even adds before `drop` bits are cut off.
+// What rounding to nearest even adds before `drop` bits are truncated.
 template <class U> GEMMSIM_HD U nearest_increment(U sig, int drop) {
     const U mask = ((U)1 << drop) - 1;
     return (mask >> 1) + ((sig >> drop) & 1 & mask);
 }
 
-// One field of the magnitude's pattern cut at `drop` bits, and what the mode adds before the cut. `mag + inc` carries
-// into the exponent exactly when the significand overflows.
+// What the mode adds to the magnitude's pattern before truncation at `drop` bits. `mag + inc` carries into the exponent exactly
+// when the significand overflows.
 template <class T, Cast C> GEMMSIM_HD Bits<T> increment(Bits<T> mag, Bits<T> sig, int drop, bool neg, uint32_t R) {
     typedef Bits<T> U;
     const U mask = ((U)1 << drop) - 1, lsb = (sig >> drop) & 1;
@@ -38,12 +38,12 @@ template <class T, Cast C> GEMMSIM_HD Bits<T> increment(Bits<T> mag, Bits<T> sig
     else if constexpr (C.mode >= SR) {
         const int gap = drop - random_bits(C);
         if (gap < 0) return (U)R >> -gap;
-        // SRC first rounds to a grid of 2^-r quanta.
+        // SRC first rounds to multiples of 2^-r quanta.
         return ((U)R << gap) + (C.mode == SRC ? nearest_increment<U>(sig, gap) : 0);
     } else return 0;  // RTZ
 }
 
-// Whether a magnitude below the smallest quantum goes up to it rather than to zero.
+// Whether a magnitude below the smallest quantum is rounded up to it rather than to zero.
 template <class T, Cast C> GEMMSIM_HD bool quantum_reached(Bits<T> mag, Bits<T> sig, int drop, bool neg, uint32_t R) {
     constexpr bool ftz = (C.flags & NO_SUBNORMALS) != 0;
     constexpr Bits<T> half = power_bits<T>((ftz ? C.emin : C.emin - C.p + 1) - 1);
@@ -61,7 +61,7 @@ template <class T, Cast C> GEMMSIM_HD bool quantum_reached(Bits<T> mag, Bits<T> 
     } else return false;
 }
 
-// x rounded once to C. R: the draw of a stochastic mode, uniform in [0, 2^rbits). NaN becomes the canonical one.
+// Rounds x once to C. R: the draw of a stochastic mode, uniform in [0, 2^rbits). NaN becomes the canonical one.
 template <class T, Cast C> GEMMSIM_HD T round_bits(T x, uint32_t R) {
     static_assert(carrier_rounds<T>(C));
     typedef Bits<T> U;

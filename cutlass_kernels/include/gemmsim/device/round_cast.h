@@ -1,15 +1,15 @@
-// One value to any Cast there is, by the cheapest way that is exact. R is the draw of a stochastic mode.
+// Rounds one value to any Cast, by the cheapest exact way. R is the draw of a stochastic mode.
 #pragma once
 #include "gemmsim/device/round.h"
 #include "gemmsim/exact.h"
 
 namespace gemmsim {
 
-// Whether round_cast goes by 128-bit integers (grids of their own, ties that look at codes, formats wider than float64's exponents).
-// round_grid.h knows most of these for elements of tensors.
+// Whether round_cast takes 128-bit integers: for irregular value sets, ties that depend on codes, and formats wider than float64's
+// exponents. For elements of tensors, round_grid.h handles most of these.
 GEMMSIM_HD constexpr bool needs_exact(const Cast& c) { return !carrier_rounds<double>(c); }
 
-// The result in float or double, whichever was computed in.
+// Returns the result in float or double, whichever computed it.
 template <Cast C, class T> GEMMSIM_HD auto round_cast(T x, uint32_t R) {
     if constexpr (magic_rounds<T>(C)) {
         return MagicCast<T, C>::apply(x);

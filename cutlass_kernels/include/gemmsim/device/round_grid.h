@@ -1,11 +1,11 @@
-// Element-wise casts to grids of their own (grid.h) and with ties to the even code, as integer arithmetic on the carrier's bit
-// pattern. Products' accumulators do not round with these: no lemma says what their sums may leave (facts.h).
+// Element-wise casts to irregular value sets (grid.h) and with ties to the even code, as integer arithmetic on the carrier's bit
+// pattern. Accumulators of products do not round with these, because no lemma bounds their sums (facts.h).
 #pragma once
 #include "gemmsim/device/round_cast.h"
 
 namespace gemmsim {
 
-// `c` without `flags`: how numbers round that those do not concern. Only powers of two have ties to the even code.
+// `c` without `flags`: the rounding of numbers that those flags do not affect. Only powers of two have ties to the even code.
 GEMMSIM_HD constexpr Cast without(Cast c, int flags) {
     c.flags &= ~flags;
     if ((c.p > 1 || (flags & NO_CARRY)) && !(c.flags & ANY_GRID) && c.mode >= RNE) c.flags &= ~CODE_PARITY;
@@ -17,7 +17,7 @@ template <class T> GEMMSIM_HD constexpr bool grid_rounds(const Cast& c) {
     typedef Carrier<T> K;
     const int lowest = c.emin - c.p + 1, bits = c.mode >= SR ? random_bits(c) : 0;
     if (c.p < 1 || c.p > K::FRACTION + 1 || c.emax > K::EMAX || bits > (K::FRACTION > 32 ? 32 : K::FRACTION)) return false;
-    if (c.flags & NEGATIVE_NAN) return false;  // round_element
+    if (c.flags & NEGATIVE_NAN) return false;  // round_element handles these
     if (c.flags & NO_CARRY) return lowest == 1 - K::BIAS - K::FRACTION || carrier_rounds<T>(without(c, NO_CARRY));
     if (c.flags & SUPERNORMAL) return lowest >= 1 - K::BIAS;
     // Thresholds of random roundings have p + bits significant bits.
@@ -47,7 +47,7 @@ template <class T, Cast C> struct GridCast {
 private:
     static GEMMSIM_HD U significand(U mag) { return (mag & (ONE - 1)) | (mag >= ONE ? ONE : 0); }
 
-    // floor(x / first 2^r) + R >= 2^r, where (2^r - R) first / 2^r is a number of the carrier.
+    // Whether floor(x / first 2^r) + R >= 2^r. The threshold (2^r - R) first / 2^r is a number of the carrier.
     static GEMMSIM_HD bool share_reaches(U mag, T first, uint32_t R) {
         return from_bits<T>(mag) >= mul_rn(add_rn(power<T>(random_bits(C)), -(T)R), first * power<T>(-random_bits(C)));
     }
@@ -55,7 +55,7 @@ private:
     // Whether a magnitude rounds to `smallest` = 2^LOWEST or more, not to zero.
     static GEMMSIM_HD bool reached(U mag, bool neg, uint32_t R) {
         constexpr U smallest = power_bits<T>(LOWEST), half = power_bits<T>(LOWEST - 1);
-        // a tie between zero and a power of two: the larger one, or zero, which is even as a code and as an exponent
+        // A tie between zero and a power of two goes to the larger one, or to zero, which is even as a code and as an exponent.
         constexpr bool tie_up = (C.flags & SUPERNORMAL) && !(C.flags & EVEN_EXPONENT);
         if constexpr (C.mode == RNE) return tie_up ? mag >= half : mag > half;
         else if constexpr (C.mode == RNA) return mag >= half;
@@ -68,7 +68,7 @@ private:
         }
     }
 
-    // p bits between two binades, powers of two around them.
+    // Values with p bits between two binades, and powers of two around them.
     static GEMMSIM_HD U powers(U size, bool neg, uint32_t R) {
         constexpr U smallest = power_bits<T>(LOWEST), fine = ((U)1 << DROP) - 1, coarse = ONE - 1;
         const Binades b = binades_of(C);
@@ -90,7 +90,8 @@ private:
         return reached(size, neg, R) ? (mag + inc) & ~mask : 0;
     }
 
-    // Whether a magnitude below the smallest value `first` goes up to it rather than to zero: the fraction is that of `first`.
+    // Whether a magnitude below the smallest value `first` is rounded up to it rather than to zero. The fraction counts in units of
+    // `first`.
     static GEMMSIM_HD bool first_reached(U mag, bool neg, uint32_t R) {
         constexpr T first = (T)((U)1 << (C.p - 1) | 1) * power<T>(LOWEST) * (C.p == 1 ? 2 : 1);
         constexpr U half = to_bits<T>(first / 2);
@@ -102,14 +103,14 @@ private:
         else return mag != 0 && (C.mode == RO || neg == (C.mode == RD));
     }
 
-    // p bits, of which 2^emin is missing.
+    // Values with p bits, except that 2^emin is missing.
     static GEMMSIM_HD U after_gap(U mag, bool neg, uint32_t R) {
         constexpr U first = C.p == 1 ? power_bits<T>(LOWEST + 1) : power_bits<T>(C.emin) + ((U)1 << DROP);
         const U kept = (mag + increment<T, C>(mag, significand(mag), DROP, neg, R)) & ~(((U)1 << DROP) - 1);
         return mag >= first ? kept : first_reached(mag, neg, R) ? first : 0;
     }
 
-    // Powers of two, of which the even code takes ties. The lowest may be half the carrier's smallest normal number.
+    // Powers of two, where the even code takes ties. The lowest may be half the carrier's smallest normal number.
     static GEMMSIM_HD U codes(U size, bool neg, uint32_t R) {
         constexpr U smallest = power_bits<T>(C.emin);
         const U mag = size > smallest ? size : smallest;
@@ -123,8 +124,9 @@ private:
         return reached(size, neg, R) ? (mag + inc) & ~mask : 0;
     }
 
-    // p bits in every binade, the last value of which takes what would go up to the next: but of negative numbers where integers
-    // have one more there. Below the carrier's normal numbers its subnormals are scaled to normal ones.
+    // Values with p bits in every binade. A number that would round up to the next binade becomes the last value of its own.
+    // Negative numbers are an exception where integers have one more there. Numbers below the carrier's normal ones are scaled to
+    // normal ones.
     static GEMMSIM_HD U without_carry_bits(U size, bool neg, uint32_t R) {
         constexpr bool scales = C.emin < 1 - K::BIAS;
         constexpr T up = power<T>(K::FRACTION + 1), down = power<T>(-K::FRACTION - 1);
@@ -137,7 +139,7 @@ private:
         if (size < least) return below_least(size, neg, R);
         return scaled ? to_bits(mul_rn(from_bits<T>(r), down)) : r;
     }
-    // Multiples of 2^LOWEST below 2^emin: nothing is cut back.
+    // Rounds to multiples of 2^LOWEST below 2^emin. A number that rounds up to 2^emin stays there.
     static GEMMSIM_HD U below_least(U mag, bool neg, uint32_t R) {
         if constexpr (LOWEST == 1 - K::BIAS - K::FRACTION) return mag;
         else
@@ -145,7 +147,7 @@ private:
                 without_sign(round_bits<T, without(C, NO_CARRY)>(from_bits<T>(neg ? mag | K::SIGN : mag), C.mode == SRB ? R >> 1 : R)));
     }
 
-    // x of rounded magnitude r: zero, overflow, infinities, NaN.
+    // The result for x of rounded magnitude r: handles zero, overflow, infinities and NaN.
     static GEMMSIM_HD T finished(T x, U r) {
         if constexpr (G::SYMMETRIC) {
             const Rounded<T> v = G::after_magnitude(x, from_bits<T>(r));
@@ -160,13 +162,14 @@ private:
     }
 };
 
-// Whether an element-wise cast is known to 128-bit integers alone.
+// Whether only 128-bit integers can compute an element-wise cast.
 GEMMSIM_HD constexpr bool element_needs_exact(const Cast& c) {
     const Cast rest = c.flags & NEGATIVE_NAN && c.inf_neg != c.inf_neg ? without(c, NEGATIVE_NAN) : c;
     return needs_exact(rest) && !grid_rounds<double>(rest);
 }
 
-// Whether float has all values but the lowest, -2^128, which then is an infinity as it is in each dtype of at most 32 bits.
+// Whether float has all values except the lowest, -2^128. That value then is an infinity, as it is in each dtype of at most 32
+// bits.
 GEMMSIM_HD constexpr bool lowest_is_infinite(const Cast& c) { return (c.flags & NO_CARRY) && c.lo == -0x1p128 && c.emax == 128; }
 GEMMSIM_HD constexpr Cast with_infinite_lowest(Cast c) {
     const double lo = -number(0x7FFull << 52);

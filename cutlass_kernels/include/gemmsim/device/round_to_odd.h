@@ -1,7 +1,7 @@
-// Operations that round toward zero or to odd. An operation rounded to odd (the neighbour with the odd last bit, where the
-// result is not exact) and rounded again to two bits fewer gives what one rounding of the exact result would; Boldo and
-// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008. Overflow gives the largest finite number, which is odd
-// and what lies toward zero; an exact zero sum is +0 unless both addends are -0.
+// Operations that round toward zero or to odd. Rounding to odd gives the neighbour with the odd last bit where the result is not
+// exact. A result rounded to odd and rounded again to at least two bits fewer is the exact result rounded once (Boldo and
+// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). Overflow gives the largest finite number, which is odd and
+// lies toward zero. An exact zero sum is +0 unless both addends are -0.
 #pragma once
 #include "gemmsim/device/carrier.h"
 #include "gemmsim/exact.h"
@@ -12,7 +12,8 @@ namespace gemmsim {
 GEMMSIM_HD float mul_rz(float a, float b) { return __fmul_rz(a, b); }
 GEMMSIM_HD double mul_rz(double a, double b) { return __dmul_rz(a, b); }
 
-// Of the two neighbours, or the one exact number, that the directed roundings give: the odd one; `up`, +0, if both are zero.
+// Combines both directed roundings. Of two neighbours it returns the odd one, of an exact result that number, and of two zeros
+// `up`, which is +0.
 template <class T> GEMMSIM_HD T odd_of(T down, T up) { return to_bits(down) & 1 ? down : up; }
 GEMMSIM_HD float fma_odd(float a, float b, float c) { return odd_of(__fmaf_rd(a, b, c), __fmaf_ru(a, b, c)); }
 GEMMSIM_HD double fma_odd(double a, double b, double c) { return odd_of(__fma_rd(a, b, c), __fma_ru(a, b, c)); }

@@ -1,5 +1,5 @@
-// One step of a register: s = R_add(s + a b), or s = R_add(s + R_mul(a b)), for any operands and any casts. Kernels of gemmsim
-// and atoms of CuTe (gemmsim/cute) compute with it.
+// One step of a register: s = R_add(s + a b), or s = R_add(s + R_mul(a b)), for any operands and any casts. Kernels of gemmsim and
+// atoms of CuTe (gemmsim/cute) compute with it.
 #pragma once
 #include "gemmsim/device/facts.h"
 #include "gemmsim/device/round_to_odd.h"
@@ -14,16 +14,17 @@
 
 namespace gemmsim {
 
-// A cut below the last bit that matters does as well as rounding to odd where the mode only looks at the bits above it.
+// Whether truncation below the last bit that matters suffices in place of rounding to odd. It does where the mode depends only on
+// the bits above.
 GEMMSIM_HD constexpr bool cut_suffices(const Cast& c) { return c.mode == RTZ || c.mode == SR || c.mode == RNA; }
 
-// Exact arithmetic in integers of 128 bits: long code, one copy of each.
+// Exact arithmetic in integers of 128 bits: long code, of which a kernel has one copy each.
 template <Cast C> GEMMSIM_CALL double exact_fused(double a, double b, double s, uint32_t R) { return fused_step(a, b, s, C, R); }
 template <Cast C> GEMMSIM_CALL double exact_product_to(double a, double b, uint32_t R) { return product_step(a, b, C, R); }
 template <Cast C> GEMMSIM_CALL double exact_sum_to(double q, double s, uint32_t R) { return sum_step(q, s, C, R); }
 template <Cast C> GEMMSIM_CALL double exact_round_to(double x, uint32_t R) { return round_value(x, C, R); }
 
-// One rounding to C of what carrier T holds. FP32: the carrier's own nearest result comes in, not one rounded to odd.
+// One rounding to C of values in carrier T. FP32: the input is the carrier's own nearest result, not one rounded to odd.
 template <class T, Cast C, bool FP32> struct Rounding {
     static constexpr bool NATIVE = is_native<T>(C) && (!FP32 || sizeof(T) == 4);
     static constexpr bool FITS = NATIVE || fits<T>(C, !FP32);
@@ -32,7 +33,7 @@ template <class T, Cast C, bool FP32> struct Rounding {
         if constexpr (NATIVE) return x;
         else return (T)round_cast<C>(x, R);
     }
-    // R_C(x + y) of any two carrier values; NEAR: the carrier's nearest sum is known to do.
+    // R_C(x + y) of any two carrier values. NEAR: the carrier's nearest sum is known to suffice.
     template <bool NEAR = false> static GEMMSIM_HD T sum(T x, T y, uint32_t R) {
         if constexpr (!FITS && FP32) return (T)exact_round_to<C>((double)((float)x + (float)y), R);
         else if constexpr (!FITS) return (T)exact_sum_to<C>((double)x, (double)y, R);
@@ -56,7 +57,7 @@ template <class T, Cast C, bool FP32> struct Rounding {
     }
 };
 
-// What a step is.
+// Constants that define a step.
 struct StepConfig {
     Cast mul, add;        // roundings of the product, unless it is fused, and of the sum
     OperandFacts a, b;    // of the factors
@@ -73,7 +74,7 @@ template <StepConfig K> struct Step {
     template <class X, class Y> struct Pick<X, Y, true> {
         typedef Y type;
     };
-    // Integers of 128 bits take doubles, but of arithmetic="fp32" the floats it computes in.
+    // Integers of 128 bits take doubles, except under arithmetic="fp32", which computes in floats.
     static constexpr bool WIDE = K.carrier == 1 || (K.carrier == 2 && !K.fp32);
     typedef typename Pick<float, double, WIDE>::type T;
 

@@ -1,5 +1,5 @@
-// Tensor elements as carrier values and back. Reading is exact. Writing rounds to nearest even, once, with overflow to
-// infinity, and writes the one canonical quiet NaN of each type (sign 0, first fraction bit), on host and device alike.
+// Converts tensor elements to carrier values and back. Reading is exact. Writing rounds to nearest even, once, with overflow to
+// infinity. It writes the one canonical quiet NaN of each type (sign 0, first fraction bit), on host and device alike.
 #pragma once
 #include "gemmsim/device/carrier.h"
 
@@ -27,7 +27,7 @@ GEMMSIM_HD float half_value(uint16_t h) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
     return x;
 }
-// A NaN becomes some NaN: here the instruction's, 0x7FFF.
+// A NaN becomes some NaN; here it is the instruction's, 0x7FFF.
 GEMMSIM_HD uint16_t half_any_nan(float x) {
     uint16_t h;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
@@ -70,7 +70,7 @@ GEMMSIM_HD float toward_zero(double x) {
 }
 #endif
 
-// Two numbers to nearest even, the first in the low half; a NaN becomes some NaN.
+// Two numbers to nearest even, the first in the low half. A NaN becomes some NaN.
 template <int D> GEMMSIM_HD uint32_t pair_of(float first, float second) {
 #if defined(__CUDA_ARCH__)
     uint32_t both;
@@ -86,7 +86,7 @@ template <int D> GEMMSIM_HD uint32_t pair_of(float first, float second) {
 GEMMSIM_HD uint16_t half_nearest(float x) { return x != x ? (uint16_t)0x7E00u : half_any_nan(x); }
 GEMMSIM_HD uint16_t bf16_nearest(float x) { return x != x ? (uint16_t)0x7FC0u : bf16_any_nan(x); }
 
-// x rounded to odd: a further rounding to 22 bits or fewer gives what one rounding of x would.
+// x rounded to odd. A further rounding to 22 bits or fewer gives what one rounding of x would.
 GEMMSIM_HD float to_odd(double x) {
     const float f = toward_zero(x);
     return (double)f == x || x != x ? f : from_bits<float>(to_bits(f) | 1u);

@@ -1,15 +1,16 @@
-// Steps without range checks: for terms and sums that are known to stay inside the register's range. Same bits, fewer
-// instructions.
+// Steps without range checks, for terms and sums that are known to stay inside the register's range. They give the same bits in
+// fewer instructions.
 #pragma once
 #include "gemmsim/device/step.h"
 
 namespace gemmsim {
 
-// Rounding of sums that cannot overflow. GRID: nor lie between zero and the smallest quantum; then zeros are all +0.
+// Rounds sums that cannot overflow. GRID: they do not lie between zero and the smallest quantum either; then zeros are all +0.
 template <class T, Cast C, bool GRID> struct InRange {
     static constexpr int F = Carrier<T>::FRACTION, DROP = F + 1 - C.p;
     static constexpr bool SUBNORMALS = !(C.flags & NO_SUBNORMALS), NEAREST = C.mode == RNE && C.p <= F - 1 && C.p >= 2;
-    // Integer arithmetic on the pattern needs a sum with bits to drop; its mode must not depend on what an SR cut off.
+    // Integer arithmetic on the pattern needs a sum with bits to drop. The result must not depend on bits that the carrier
+    // truncated, so SR must not have more random bits than are dropped.
     static constexpr bool BITS = GRID && DROP >= 1 && RNE < C.mode && C.mode <= SR && (C.mode != SR || C.rbits <= DROP);
     static constexpr bool POSSIBLE = carrier_rounds<T>(C) && !(C.flags & CODE_PARITY) && ((NEAREST && (GRID || SUBNORMALS)) || BITS);
     static constexpr bool SPLITS = GRID && DROP > C.p + 1;
@@ -31,14 +32,14 @@ template <class T, Cast C, bool GRID> struct InRange {
     }
 };
 
-// DATA: the numbers themselves have shown more than the formats do: products are multiples of 2^QUANTUM, and have at most WIDTH
-// significant bits, short enough for the carrier's nearest operations where a lemma needs that.
+// DATA: the numbers themselves have shown more than the formats prove. Products are multiples of 2^QUANTUM and have at most WIDTH
+// significant bits, few enough for the carrier's nearest operations where a lemma requires that.
 template <StepConfig K, bool DATA> struct StepInRange {
     typedef Step<K> S;
     typedef typename S::T T;
     static constexpr bool EXACT = !K.fp32, FROM_FORMATS = S::FROM_FORMATS;
-    // No sum of multiples of this lies between zero and the smallest number. (Numbers of a format without subnormals are
-    // multiples of 2^(emin - p + 1) all the same.)
+    // No sum of multiples of this lies between zero and the smallest number. (Numbers of a format without subnormals are multiples
+    // of 2^(emin - p + 1) all the same.)
     static constexpr int quantum_of(const Cast& c) { return c.flags & NO_SUBNORMALS ? c.emin : c.emin - c.p + 1; }
     // With a product rounding of its own, the terms of the sum are numbers of that format.
     static constexpr bool PRODUCT_GRID = S::FACTS.on_grid(K.fused ? K.add : K.mul) && (EXACT || S::FACTS.in_range());
@@ -47,19 +48,20 @@ template <StepConfig K, bool DATA> struct StepInRange {
     static constexpr bool NEAR_FUSED = S::NEAR_FUSED || (DATA && EXACT && lemma_a<T>(K.add, K.add.p));
     static constexpr bool NEAR_PRODUCT = S::NEAR_PRODUCT || DATA;
 
-    // What DATA stands for.
+    // The properties that DATA asserts.
     static constexpr int WIDTH = !EXACT ? 48 : !K.fused ? CarrierFacts<T>::BITS : NEAR_FUSED ? K.add.p : 48;
     static constexpr int QUANTUM =
         quantum_of(K.fused ? K.add : K.mul) > CarrierFacts<T>::LEAST ? quantum_of(K.fused ? K.add : K.mul) : CarrierFacts<T>::LEAST;
     static constexpr bool SHOWS_MORE = !PRODUCT_GRID || (EXACT && (K.fused ? NEAR_FUSED && !S::NEAR_FUSED : !S::NEAR_PRODUCT));
     typedef InRange<T, K.add, GRID_ADD> Add;
     typedef InRange<T, K.mul, GRID_MUL> Mul;
-    // Nothing to leave out where the carrier is the format.
+    // Where the carrier is the format there is nothing to omit.
     static constexpr bool POSSIBLE = K.carrier != 2 && !S::Add::NATIVE && S::Add::FITS && Add::POSSIBLE &&
                                      (K.fused || (Mul::POSSIBLE && S::Mul::FITS && !S::Mul::NATIVE)) &&
                                      (!DATA || (K.carrier == 0 && FROM_FORMATS && SHOWS_MORE));
 
-    // Magnitudes of sums, before and after they are rounded, and of products before their own rounding stay below these.
+    // Magnitudes of sums, before and after they are rounded, stay below LIMIT, and those of products before their own rounding
+    // below LIMIT_MUL.
     static constexpr double limit_of(const Cast& c, int top) { return smaller(smaller(c.hi, -c.lo), power<double>(top - 2)); }
     static constexpr float LIMIT = (float)(smaller(limit_of(K.add, Add::TOP), 0x1p126) * (1 - 0x1p-20));
     static constexpr float LIMIT_MUL = (float)(smaller(limit_of(K.mul, Mul::TOP), 0x1p126) * (1 - 0x1p-20));

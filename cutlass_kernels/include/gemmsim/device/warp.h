@@ -1,10 +1,11 @@
-// What neighbouring threads of a warp tell each other. On the host (tests) threads are fibers, which meet at a barrier.
+// Exchanges of values between neighbouring threads of a warp. On the host (tests) threads are fibers, which synchronise at a
+// barrier.
 #pragma once
 #include "gemmsim/device/block.h"
 
 namespace gemmsim {
 
-// The largest `x` of LANES neighbouring threads, a power of two up to 32. All threads of the block must come here.
+// The largest `x` of LANES neighbouring threads, a power of two up to 32. All threads of the block must call this together.
 template <int LANES> GEMMSIM_HD uint32_t lanes_max(uint32_t tid, uint32_t x) {
     static_assert(LANES >= 1 && LANES <= 32 && (LANES & (LANES - 1)) == 0);
 #if defined(__CUDA_ARCH__)
@@ -20,7 +21,7 @@ template <int LANES> GEMMSIM_HD uint32_t lanes_max(uint32_t tid, uint32_t x) {
         gemmsim_host_sync();
         const uint32_t first = tid / LANES * LANES;
         for (uint32_t i = first; i < first + LANES; ++i) x = held[i] > x ? held[i] : x;
-        gemmsim_host_sync();  // before anyone writes the next ones
+        gemmsim_host_sync();  // before any thread writes the next ones
     }
 #endif
     return x;
