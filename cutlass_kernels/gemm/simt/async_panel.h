@@ -1,29 +1,31 @@
-// Panels of numbers that are used as they are: copied to shared memory as they lie in global memory (`cp.async`), a line's terms or
-// a term's lines side by side. No thread holds a chunk in registers meanwhile, and nothing is turned round.
+// Panels of numbers that need no conversion: float32 operands without gaps that no cast rounds. `cp.async` copies them to shared memory
+// and keeps their layout: the terms of a line or the lines of a term are contiguous. No thread needs registers for a chunk, and nothing
+// is transposed. GemmConfig::copied selects them.
 #pragma once
 #include "gemm/simt/panel.h"
 #include "gemmsim/device/async.h"
 
 namespace gemmsim {
 
-// N lines of DEPTH terms, float32, without gaps in the direction that LAYOUT says.
+// A panel of N lines of DEPTH terms in float32, without gaps in the direction that LAYOUT names.
 template <int N, int DEPTH, int THREADS, int LAYOUT> struct CopiedPanel {
     static constexpr bool TERMS = LAYOUT == TERMS_CONTIGUOUS;
     static_assert(LAYOUT != ANY_STRIDES);
-    // Rows of shared memory: lines or terms. One starts four banks after the last, so that neighbours are read at once.
+    // A row of shared memory is a line or a term. Each row starts four banks after the previous one, so that neighbouring rows are read
+    // at once.
     static constexpr int ROWS = TERMS ? N : DEPTH, LENGTH = TERMS ? DEPTH : N, PITCH = LENGTH + 4, SIZE = ROWS * PITCH;
-    // Threads side by side copy a row; so many rows further each copies the next.
+    // ACROSS neighbouring threads copy a row. Each thread copies COPIES times, PACE rows apart.
     static constexpr int ACROSS = LENGTH / 4, PACE = THREADS / ACROSS, COPIES = ROWS / PACE;
     static_assert(THREADS % ACROSS == 0 && ROWS % PACE == 0 && COPIES <= 32);
     struct alignas(16) Four {
         float v[4];
     };
 
-    static constexpr unsigned BYTES = 0;  // of stages
+    static constexpr unsigned BYTES = 0;  // bytes of stages (pipelined_panel.h): none
 
     const float *base, *origin;
-    int64_t step, chunk;  // between a thread's copies of a chunk, in bytes; from a chunk to the next
-    uint32_t inside;      // which of a thread's copies are of lines in the matrix, a bit each
+    int64_t step, chunk;  // strides between a thread's copies of a chunk, in bytes, and from a chunk to the next, in elements
+    uint32_t inside;      // a bit for each of a thread's copies: whether its line is in the matrix
     int term, place;
 
     GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride, int tid) {
@@ -38,10 +40,10 @@ template <int N, int DEPTH, int THREADS, int LAYOUT> struct CopiedPanel {
         GEMMSIM_UNROLL for (int e = 0; e < COPIES; ++e) inside |= line0 + line + (TERMS ? e * PACE : 0) < lines ? 1u << e : 0u;
         keep(inside), keep(place), keep(step);
     }
-    // Whether all of the thread's copies are of lines in the matrix.
+    // Returns whether all lines that the thread copies are in the matrix.
     GEMMSIM_HD bool whole() const { return inside == (uint32_t)((1ull << COPIES) - 1); }
-    // The next DEPTH terms on their way to `panel`. WHOLE: all lines and terms are in the matrix; else `left` terms are to come, and
-    // beyond the matrix there are zeros.
+    // Starts the copies of the next DEPTH terms to `panel`. WHOLE: all lines and terms are in the matrix. Otherwise `left` terms remain,
+    // and elements beyond the matrix become zeros.
     template <bool WHOLE> GEMMSIM_HD void copy(float* panel, int left) {
         const uint8_t* p = (const uint8_t*)base;
         GEMMSIM_UNROLL for (int e = 0; e < COPIES; ++e, p += step) {
@@ -51,7 +53,7 @@ template <int N, int DEPTH, int THREADS, int LAYOUT> struct CopiedPanel {
         }
     }
     GEMMSIM_HD void pass() { base += chunk; }
-    // Of what this thread has copied.
+    // Measures the numbers that this thread has copied.
     template <int MEASURE> GEMMSIM_HD Extent measure(const float* panel) const {
         Extent extent;
         if constexpr (MEASURE != NOTHING) GEMMSIM_UNROLL for (int e = 0; e < COPIES; ++e) {

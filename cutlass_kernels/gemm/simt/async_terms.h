@@ -1,13 +1,13 @@
-// Factors of terms that lie in copied panels, for the outputs of a thread.
+// Reads the factors of a thread's outputs from copied panels (async_panel.h). register_run.h uses this file with GemmConfig::copied.
 #pragma once
 #include "gemm/simt/k_loop.h"
 
 namespace gemmsim {
 
-// Where one operand's factors for a thread lie in shared memory: of COUNT lines, the next terms following.
+// The address in shared memory of one operand's factors for a thread: those of COUNT lines. The factors of the next terms follow.
 template <class PANEL, int COUNT, int SIDE> struct CopiedLines {
     typedef Lines<COUNT, SIDE, PANEL::TERMS> At;
-    static constexpr uint32_t STEP = PANEL::TERMS ? 4 : 4 * PANEL::PITCH;  // from a term to the next
+    static constexpr uint32_t STEP = PANEL::TERMS ? 4 : 4 * PANEL::PITCH;  // bytes from a term to the next
     struct alignas(16) Four {
         float v[4];
     };
@@ -18,7 +18,7 @@ template <class PANEL, int COUNT, int SIDE> struct CopiedLines {
         keep(at);
     }
     GEMMSIM_HD void pass(int terms) { at += terms * STEP; }
-    // Four terms of four lines, of the thread's lines number 4 * group on.
+    // Loads four terms of four lines. They are the thread's lines from number 4 * group on.
     GEMMSIM_HD void load(int group, float (&x)[4][4]) const {
         GEMMSIM_UNROLL for (int n = 0; n < 4; ++n) {
             const Four read = *(const Four*)(shared_at(at) + (PANEL::TERMS ? (4 * group + n) * SIDE : n) * 4 * PANEL::PITCH +
@@ -26,17 +26,18 @@ template <class PANEL, int COUNT, int SIDE> struct CopiedLines {
             GEMMSIM_UNROLL for (int i = 0; i < 4; ++i)(PANEL::TERMS ? x[n][i] : x[i][n]) = read.v[i];
         }
     }
-    // One term of one line.
+    // Loads one term of one line.
     GEMMSIM_HD float one(int i) const {
         return *(const float*)(shared_at(at) + (PANEL::TERMS ? i * SIDE * 4 * PANEL::PITCH : (i / 4 * 4 * SIDE + i % 4) * 4));
     }
 };
 
-// The terms first .. end - 1 of a chunk: add(i, j, a, b) for each output, its terms in order. Four terms at a time where there are as
-// many; columns come one by four, so that few factors are in registers at once. FOUR: else one by one throughout.
+// Calls add(i, j, a, b) for each output and each of the terms [first, end) of a chunk. The terms of an output are in order. With FOUR,
+// four terms are read at once as long as four remain. Four columns are read at once then, so that few factors are in registers.
+// Otherwise terms are read one by one.
 template <GemmConfig K, bool FOUR, class ADD> GEMMSIM_HD void add_copied(const Stream<K>& stream, int ty, int tx, int first, int end,
                                                                          ADD add) {
-    static_assert(K.levels == 0 && !K.split);  // first is 0: of runs that begin elsewhere it need not be a multiple of four
+    static_assert(K.levels == 0 && !K.split);  // so `first` is 0; runs within K could start at a `first` not divisible by 4
     typedef Stream<K> S;
     const uint32_t chunk = shared_base() + stream.used,
                    panels = (uint32_t)((const uint8_t*)stream.buffer()->b - (const uint8_t*)stream.buffer()->a);

@@ -1,6 +1,7 @@
-// Runs of registers by exponent: a product's register is spilled into a rounded sum before it would overflow, and all are at
-// the end, from the smallest exponent up. The registers of an output lie in local memory, as many as the operands' formats
-// leave exponents to their products; those between the smallest and the largest exponent met so far are in use.
+// Runs of exact sums by exponent (BINNED). Each exponent of a product has a small register. A register is added to a rounded sum
+// ("spilled") before it would overflow. At the end all registers are spilled, from the smallest exponent up. The registers of an output
+// lie in local memory. There is one for each exponent that a product can have by the operands' formats. Those between the smallest and
+// the largest exponent so far are in use.
 #pragma once
 #include "gemm/simt/binned_sum.h"
 #include "gemm/simt/kulisch_run.h"
@@ -13,14 +14,14 @@ template <GemmConfig K> struct BinnedRun {
     static_assert(K.rows == 1 && K.cols == 1, "the registers of more outputs do not fit a thread");
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
     static constexpr int CARRY = K.reg.bits, PRODUCT = A.bits + B.bits, LOWEST = A.quantum + B.quantum, COUNT = A.top + B.top - LOWEST;
-    static constexpr int WIDTH = PRODUCT + CARRY + 1;  // of a sum that has just left its range, and its sign
+    static constexpr int WIDTH = PRODUCT + CARRY + 1;  // bits of a sum that has just left its range, with its sign
     typedef typename Steps<K>::template Pick<NarrowBin<i128>, NarrowBin<int64_t>, WIDTH <= 64>::type Narrow;
     typedef typename Steps<K>::template Pick<Narrow, WideBin, (WIDTH > 125)>::type Bin;
 
     Bin at[COUNT];
-    int first, last;  // in use; empty registers else
+    int first, last;  // indices of the registers in use; last < 0: none
     double s;
-    int64_t spills = 0;  // additions to an output's sums, of all runs: indices of their draws
+    int64_t spills = 0;  // additions to an output's sum in all runs, which index their draws
 
     GEMMSIM_HD void start() {
         first = COUNT;
@@ -38,6 +39,7 @@ template <GemmConfig K> struct BinnedRun {
         s = is_nan(s) || is_inf(s) ? round_value(s, K.add, R) : bin.spilled(s, index + LOWEST - (PRODUCT - 1), K.add, R);
     }
 
+    // Returns the register `index`. Clears it, and all between it and those in use, if it was not in use.
     GEMMSIM_HD Bin& of(int index) {
         if (last < 0) {
             first = index;
@@ -57,7 +59,7 @@ template <GemmConfig K> struct BinnedRun {
         const Exact x = exact_product(a, b);
         if (x.mag == 0) return;
         const int length = bit_length(x.mag), up = PRODUCT - length, index = x.exp + length - 1 - LOWEST;
-        const u128 mag = up >= 0 ? x.mag << up : x.mag >> -up;  // zeros only leave below
+        const u128 mag = up >= 0 ? x.mag << up : x.mag >> -up;  // a right shift loses only zeros
         Bin& held = of(index);
         const Bin next = held.plus(mag, x.neg);
         if (next.within(PRODUCT, CARRY)) held = next;

@@ -1,11 +1,12 @@
-// Registers by the exponent of a product (gemmsim.arithmetic.Binned; Natesh et al., "MGS", 2025): two's complement sums of
-// products of one exponent, counted in the last bit that such a product can have.
+// The registers of exact sums by exponent (gemmsim.arithmetic.Binned; Natesh et al., "MGS", 2025), for binned_run.h. A register is the
+// two's complement sum of products of one exponent. Its unit is the last bit that such a product can have.
 #pragma once
 #include "gemm/simt/integer_sum.h"
 
 namespace gemmsim {
 
-// `product`: significand bits of a product; it lies at the top of them. `carry`: bits above them.
+// A register in one integer of type INT. `product` is the number of significand bits of a product, whose leading bit is the top one of
+// them. `carry` is the number of bits above.
 template <class INT> struct NarrowBin {
     INT sum;
 
@@ -16,14 +17,14 @@ template <class INT> struct NarrowBin {
         const INT rest = sum >> (product - 1 + carry);
         return rest == 0 || rest == -1;
     }
-    // R(s + sum * 2^unit) of a finite s: at most 124 bits, which exact_sum keeps apart from any s.
+    // Returns R(s + sum * 2^unit) for a finite s. `sum` has at most 124 bits, so rounding exact_sum's result is right for any s.
     GEMMSIM_HD double spilled(double s, int unit, const Cast& c, uint32_t R) const {
         const i128 x = (i128)sum;
         return round_exact(exact_sum(Exact{x < 0 ? (u128)0 - (u128)x : (u128)x, unit, x < 0, false}, exact_value(s)), c, R);
     }
 };
 
-// 192 bits, for products of doubles with many carry bits.
+// A register of 192 bits, for products of doubles with many carry bits.
 struct WideBin {
     uint64_t low, middle, top;
 
@@ -35,7 +36,7 @@ struct WideBin {
         const u128 part = (mag >> 64) + (u128)((uint64_t)(x >> 64) & 1), up = neg ? (u128)high() - part : (u128)high() + part;
         return WideBin{(uint64_t)x, (uint64_t)up, (uint64_t)(up >> 64)};
     }
-    GEMMSIM_HD bool within(int product, int carry) const {  // bits above the low 64: product > 64
+    GEMMSIM_HD bool within(int product, int carry) const {  // compares the bits above the low 64, because product > 64
         const i128 rest = high() >> (product - 1 - 64 + carry);
         return rest == 0 || rest == -1;
     }

@@ -1,10 +1,10 @@
-// Runs of a compensated sum: a register S and its correction C, every operation rounded to the format.
+// Runs of a compensated sum: a register S and its correction C. Every operation is rounded to the format:
 //   kahan         y = R(q - C); t = R(S + y); C = R(R(t - S) - y); S = t;                    result S
 //   neumaier      x = R(q); t = R(S + x); C = R(C + R(R(hi - t) + lo)); S = t;                result R(S + C)
 //   two_sum       x = R(q); t = R(S + x); z = R(t - S);
 //                 C = R(C + R(R(S - R(t - z)) + R(x - z))); S = t;                            result R(S + C)
 //   fast_two_sum  x = R(q); t = R(S + x); C = R(C + R(x - R(t - S))); S = t;                  result R(S + C)
-// q is the exact product or the rounded one; hi is the larger magnitude of S and x, S on a tie.
+// q is the exact or the rounded product. hi is that of S and x with the larger magnitude, S on a tie, and lo is the other one.
 #pragma once
 #include "gemm/simt/k_loop.h"
 
@@ -16,7 +16,7 @@ template <GemmConfig K> struct CompensatedRun {
     typedef typename S::Add Add;
     static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
-    // Both addends are numbers of the format.
+    // Whether the carrier's nearest sum suffices (near_sum). Both addends are numbers of the format.
     static constexpr bool NEAR = near_sum<T>(K.add, K.add);
 
     T s[R][C], c[R][C];
@@ -24,7 +24,7 @@ template <GemmConfig K> struct CompensatedRun {
 
     GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = c[i][j] = 0; }
 
-    // Operation j of a step draws at site SITE_STEP + j.
+    // The operations of a step. Operation j takes random bits from stream SITE_STEP + j.
     struct Operations {
         const Place<K>& place;
         int i, j;
@@ -36,7 +36,7 @@ template <GemmConfig K> struct CompensatedRun {
         }
         template <bool IS_NEAR = NEAR> GEMMSIM_HD T add(T x, T y, int site) const { return Add::template sum<IS_NEAR>(x, y, draw(site)); }
 
-        // What was added to S.
+        // Adds the term a * b to S and C. Returns the number that was added to S.
         GEMMSIM_HD T step(T a, T b, T& s, T& c) const {
             constexpr int o = SITE_STEP;
             T q = 0;
@@ -56,7 +56,7 @@ template <GemmConfig K> struct CompensatedRun {
             }
             T x;
             if constexpr (K.fused) x = Add::template product<S::NEAR_PRODUCT>(a, b, draw(o));
-            else x = add<false>(q, (T)-0.0, o);  // q rounded again; -0 leaves a zero's sign
+            else x = add<false>(q, (T)-0.0, o);  // rounds q to the format; adding -0 keeps the sign of a zero
             const T t = add(s, x, o + 1);
             if constexpr (K.method == NEUMAIER) {
                 const bool larger = !((s < 0 ? -s : s) < (x < 0 ? -x : x));

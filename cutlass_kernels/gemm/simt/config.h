@@ -1,5 +1,5 @@
-// A matrix product: what is known when its kernel is compiled, and what is known when it is launched.
-// gemmsim/backends/cuda/simt/gemm_source.py and gemm_args.py write these records.
+// The configuration of a matrix product on ordinary arithmetic units (simt.h). GemmConfig is known when a kernel is compiled, and
+// GemmArgs when it is launched. gemmsim/backends/cuda/simt/gemm_source.py and gemm_args.py write these records.
 #pragma once
 #include "gemmsim/device/codes.h"
 #include "gemmsim/program.h"
@@ -9,39 +9,41 @@ namespace gemmsim {
 constexpr int BATCH_DIMS = 16;
 
 struct Wrapper {
-    int32_t order, pairs;  // pairs: lanes are combined pairwise instead of in sequence
-    Cast cast;             // rounding of each combination (SPLITK: of each total, too)
+    int32_t order, pairs;  // pairs: interleaved sums are combined pairwise instead of in sequence
+    Cast cast;             // rounding of each combination; SPLITK also rounds each partial sum by it
 };
 
-// How an operand lies in memory: any strides; or in the direction of terms (or of lines: A's rows, B's columns) without gaps,
-// every vector of 16 bytes aligned and either wholly inside the matrix or wholly outside.
+// The layout of an operand in memory. ANY_STRIDES has no condition. Otherwise the operand has no gaps in the direction of terms, or in
+// that of lines (rows of A, columns of B). Every vector of 16 bytes is then aligned and lies wholly inside or outside the matrix.
 enum Layout : int32_t { ANY_STRIDES = 0, TERMS_CONTIGUOUS = 1, LINES_CONTIGUOUS = 2 };
 
-// Scales of an operand in a block format: codes beside those of its elements, which are decoded without them.
+// The scales of an operand in a block format. Their codes are stored apart from those of the elements, and elements are decoded without
+// them.
 struct ScaleSide {
-    int32_t present, powers, tensor;  // powers: e8m0; tensor: one more scale for the whole operand
-    CodeFormat code;                  // of other scales
+    int32_t present, powers, tensor;  // powers: the scales are e8m0; tensor: the whole operand has one more scale
+    CodeFormat code;                  // format of scales that are not e8m0
 };
 
-// What follows the product: its result in `work` (F32 or F64), to which a bias is added there, cast, in the output's dtype.
+// The part of the epilogue that follows the output cast (epilogue.h). It converts the result to `work` (F32 or F64) and adds the bias
+// in that type. It then casts the sum and converts it to the output's dtype.
 struct Finish {
     int32_t present, biased;
     DType work, bias;
-    Cast cast;  // flags without PRESENT: no rounding there
+    Cast cast;  // flags without PRESENT: no rounding
 };
 
-// Operands of dtype I16 are codes of their formats, and every product is an entry of a table: the row of A's code, the column of
-// B's. cast_a and cast_b are those of 1 and of the entries.
+// The table of a product whose terms are looked up. Operands have dtype I16 and are codes of their formats. A term is the entry in the
+// row of A's code and the column of B's. cast_a and cast_b are then the casts of the factor 1 and of the entries.
 struct ProductTable {
     int32_t columns, entries;  // columns 0: there is no table
-    DType dtype;               // of the entries
+    DType dtype;               // dtype of the entries
     int32_t shared;            // each block copies them into its shared memory
 };
 
-// Every addition of the kernel is looked at beside its value, and four counts for each output are added to (count_events.h).
+// With `present`, the kernel checks every addition for events and adds to four counters of each output (count_events.h).
 struct Watch {
     int32_t present;
-    double least[1 + MAX_WRAPPERS];  // the smallest normal of the register's format, then of each wrapper's cast
+    double least[1 + MAX_WRAPPERS];  // smallest normal of the register's format, then of each wrapper's cast
 };
 
 constexpr DType I16 = (DType)5, I32 = (DType)6;
@@ -54,71 +56,71 @@ template <> struct Storage<I32> {
 
 struct GemmConfig {
     DType a, b, c, out;
-    Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding there
-    int32_t done_a, done_b;                   // the operand holds results of its cast already
+    Cast cast_a, cast_b, mul, add, cast_out;  // flags without PRESENT: no rounding
+    int32_t done_a, done_b;                   // the operand has results of its cast already
     int32_t layout_a, layout_b;               // Layout
-    int32_t fused, fp32;                      // fp32: steps are rounded to binary32 before the casts
-    int32_t packed;                           // two outputs an instruction (packed_run.h)
+    int32_t fused, fp32;                      // fp32: operations are rounded to binary32 before the casts
+    int32_t packed;                           // an instruction computes two outputs (packed_run.h)
     int32_t method, carrier;                  // carrier: 0 float, 1 double, 2 integers of 128 bits
-    int32_t rows, cols;                       // outputs of a thread: 1, 2, 4 or 8 each way
-    int32_t down, across;                     // threads of a block
+    int32_t rows, cols;                       // outputs of a thread in each direction: 1, 2, 4, 8 or 16
+    int32_t down, across;                     // threads of a block that compute, in each direction
     int32_t depth;                            // terms of a chunk in shared memory
-    int32_t loaders, stages;                  // further threads, which load; chunks on their way to them (pipelined_panel.h)
-    int32_t copied;                           // operands lie in shared memory as they do in global memory (async_panel.h)
-    int32_t init, select, permuted;           // Init; whether elements are selected; whether terms are permuted
+    int32_t loaders, stages;                  // more threads, which only load; chunks in flight to them (pipelined_panel.h)
+    int32_t copied;                           // operands have the same layout in shared as in global memory (async_panel.h)
+    int32_t init, select, permuted;           // Init; whether a palette selects elements; whether terms are permuted
     int32_t levels;
     Wrapper wrapper[MAX_WRAPPERS];
     Register reg;
     HardwareModel hardware;
-    int32_t count;  // how often INTEGER and FIXED registers leave their range is added to the output (int64) instead
-    CodeFormat code_a, code_b;  // of operands of dtype CODES, whose cast is that to their format and done
+    int32_t count;  // adds to the output (int64) how often INTEGER and FIXED registers overflow, and writes no result
+    CodeFormat code_a, code_b;  // formats of operands of dtype CODES; their casts are those to these formats, and done
     ScaleSide scale_a, scale_b;
     Finish finish;
-    int32_t gathered;  // A is read, and the output written, through tables of offsets (implicit_im2col.h); batches are groups
+    int32_t gathered;  // A is read and the output written through tables of offsets (implicit_im2col.h); a batch is a group
     ProductTable table;
     Watch watch;
     int32_t split;  // SplitOf (split_k.h)
 };
 
-// Strides in elements. gemmsim/backends/cuda/simt/gemm_args.py mirrors this record.
+// Strides are in elements. gemmsim/backends/cuda/simt/gemm_args.py mirrors this record.
 struct GemmArgs {
     const void *a, *b;
     union {
         const void* c;         // the addend
-        const void* products;  // entries of a table, row by row; there is no addend then
+        const void* products;  // entries of a table, row by row; such a product has no addend
     };
     void* out;
     union {
-        const uint8_t* select;  // one member's index for each output
-        int64_t* events;        // of a watched product: (EVENTS, batches, m, n) without gaps; it selects nothing
+        const uint8_t* select;  // the index of a palette's member for each output
+        int64_t* events;        // counters of events: (EVENTS, batches, m, n) without gaps; such a product has no palette
     };
-    const int32_t *term, *key;  // place of the term at each position; the k its random bits belong to (null: the position)
+    const int32_t *term, *key;  // for each position: index of its term; the k that keys its random bits (null: the position)
     int64_t m, n, k, batches;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col, out_row, out_col, select_row, select_col;
-    uint64_t seed, row;  // row: of the first row among those that random bits are drawn for
+    uint64_t seed, row;  // row: index of the first row, as random bits count rows
     int32_t dims, member;
-    int64_t size[MAX_WRAPPERS];  // n of each wrapper
+    int64_t size[MAX_WRAPPERS];  // the parameter n of each wrapper
     int64_t batch[BATCH_DIMS], a_batch[BATCH_DIMS], b_batch[BATCH_DIMS], c_batch[BATCH_DIMS], out_batch[BATCH_DIMS],
         select_batch[BATCH_DIMS];
-    // Scales: codes, terms in a block, strides; the tensors' own
+    // Scales of block formats: codes, the tensors' own scales, the number of terms of a block, and strides.
     const uint8_t *scale_a, *scale_b;
     const float *second_a, *second_b;
     int64_t block_a, block_b, scale_a_row, scale_a_block, scale_b_block, scale_b_col;
     int64_t scale_a_batch[BATCH_DIMS], scale_b_batch[BATCH_DIMS];
-    const void* bias;  // a number for each column
+    const void* bias;  // one number for each column
     int64_t bias_col, bias_batch[BATCH_DIMS];
-    // Of a gathered product: row m is row m % inner of image m / inner. Offsets of A's rows in an image and of its columns;
-    // from image to image in A and in the output.
+    // For a `gathered` product. Row m of A is row m % inner of image m / inner. `rows` and `cols` are the offsets of A's rows in an image
+    // and of its columns. `a_outer` and `out_outer` are the strides from image to image in A and in the output.
     const int64_t *rows, *cols;
     int64_t inner, a_outer, out_outer;
-    // Of a product whose K is split: a total for each run and output, (runs, batches, m, n) without gaps; slices of so many runs.
-    // Where its sum is exact: a part of each slice and output, slices of so many terms.
+    // For split-K. `totals` has a partial sum for each run and output, (runs, batches, m, n) without gaps, and a slice is `slice` runs.
+    // Where the sum is exact, `totals` has a part for each slice and output, and a slice is `slice` terms.
     void* totals;
     int64_t slices, slice;
 };
 
 constexpr int gemm_threads(const GemmConfig& k) { return k.down * k.across + k.loaders; }
-// Terms that a run reads ahead of their use.
+// The number of terms whose factors a run reads before it uses them.
 constexpr int gemm_ahead(const GemmConfig& k) { return k.rows * k.cols < 16 ? 4 : 1; }
 
 }  // namespace gemmsim

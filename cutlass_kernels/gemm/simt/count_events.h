@@ -1,12 +1,12 @@
-// What happens at the additions of a kernel, counted for each output of a thread (gemmsim.count_events). The value is the
-// ordinary kernel's; here each addition is looked at once more, beside it.
+// Counts the events of a kernel's additions for each output of a thread (gemmsim.count_events). The value is computed by the steps of
+// the ordinary kernel; this file checks each addition separately. count_events_run.h uses it.
 #pragma once
 #include "gemm/simt/steps.h"
 #include "gemmsim/events.h"
 
 namespace gemmsim {
 
-// Integers of 128 bits: long code, one copy for each cast.
+// The fallback: events by integers of 128 bits. It is long code, so each cast has one copy that is not inlined.
 template <Cast C> GEMMSIM_CALL uint32_t exact_events(double s, double q, double v, double least, uint32_t R) {
     if (is_nan(s) || is_nan(q) || is_inf(s) || is_inf(q)) return 0;
     return events_of(exact_sum(exact_value(q), exact_value(s)), s, q != 0, v, C, least, R);
@@ -16,11 +16,11 @@ template <Cast C> GEMMSIM_CALL uint32_t exact_fused_events(double s, double a, d
     return events_of(exact_sum(exact_product(a, b), exact_value(s)), s, a != 0 && b != 0, v, C, least, R);
 }
 
-// The events of R_C(s + q) = v, of addends that are numbers of type W. W's nearest sum and what that leaves, Knuth's 2Sum, tell
-// all of a sum in W's range that stays inside the format; the others go through integers.
+// The events of R_C(s + q) = v for addends that are numbers of type W. If the sum is in W's range and inside the format, W's
+// nearest sum and its error by Knuth's 2Sum determine all events. Other sums take the fallback in integers.
 template <class W, Cast C> struct WatchedSum {
     static constexpr W FAR = power<W>(Carrier<W>::EMAX - 1);
-    // What an overflow becomes may be a number inside the range, too.
+    // Whether the result of an overflow may be a number inside the range.
     static constexpr bool inside(double x) { return is_finite(x) && x > C.lo && x < C.hi; }
     static constexpr bool INSIDE = inside(C.over_pos) || inside(C.over_neg);
 
@@ -29,22 +29,23 @@ template <class W, Cast C> struct WatchedSum {
             if ((double)v == C.over_pos || (double)v == C.over_neg) return true;
         return !(v > (W)C.lo && v < (W)C.hi);
     }
-    // R: the draw of a stochastic cast.
+    // Returns the units of the events (event_unit). R is the draw of a stochastic cast.
     static GEMMSIM_HD uint32_t events(W s, W q, W v, double least, uint32_t R) {
         const W sum = add_rn(s, q), part = add_rn(sum, -s), lost = add_rn(add_rn(s, -add_rn(sum, -part)), add_rn(q, -part));
         const W size = sum < 0 ? -sum : sum;
-        // (A comparison with NaN is false.)
+        // A comparison with NaN is false, so NaN takes the fallback.
         if (may_be_overflow(v) || !(size < FAR) || lost != lost) return exact_events<C>((double)s, (double)q, (double)v, least, R);
         uint32_t seen = v == s && q != 0 ? event_unit(SWAMPED) : 0;
         if (v == sum && lost == 0) return seen;
-        // The nearest number to a tiny sum may be the smallest normal itself, from which something is missing then.
+        // A tiny sum may round to the smallest normal itself. Its error then has the opposite sign.
         const W edge = (W)least;
         const bool tiny = sum != 0 && (size < edge || (size == edge && lost != 0 && (lost < 0) != (sum < 0)));
         return seen | event_unit(INEXACT) | (tiny ? event_unit(UNDERFLOWN) : 0);
     }
 };
 
-// Counts of the outputs of a thread. Several additions a term are more than 32 bits hold of 2^31 terms.
+// The counters of a thread's outputs. With wrappers, 2^31 terms may have more additions than 32 bits can count, because a term may take
+// several.
 template <GemmConfig K> struct EventCounts {
     typedef typename Steps<K>::T T;
     template <class X, class Y, bool SECOND> struct Pick {
@@ -55,21 +56,22 @@ template <GemmConfig K> struct EventCounts {
     };
     typedef typename Pick<uint32_t, uint64_t, (K.levels > 0)>::type Count;
     Count n[K.rows][K.cols][EVENTS] = {};
-    uint32_t held[K.rows][K.cols] = {};  // of the chunk in use
+    uint32_t held[K.rows][K.cols] = {};  // counts of the chunk in use, a byte for each event
     static_assert(K.depth < 256);
 
-    // What is held counts from now on. After each chunk, and after what is added between chunks.
+    // Adds `held` to the counters. Callers call it after each chunk and after additions between chunks.
     GEMMSIM_HD void settle() {
         GEMMSIM_UNROLL for (int i = 0; i < K.rows; ++i) GEMMSIM_UNROLL for (int j = 0; j < K.cols; ++j) {
             GEMMSIM_UNROLL for (int e = 0; e < EVENTS; ++e) n[i][j][e] += held[i][j] >> 8 * e & 0xFF;
             held[i][j] = 0;
         }
     }
-    // R(s + q) = v of carrier values; LEVEL: 0 the register, 1 the first wrapper.
+    // Counts the addition R(s + q) = v of carrier values. LEVEL is 0 for the register, 1 for the first wrapper, and so on.
     template <int LEVEL, Cast C> GEMMSIM_HD void sum(int i, int j, T s, T q, T v, uint32_t R) {
         held[i][j] += WatchedSum<T, C>::events(s, q, v, K.watch.least[LEVEL], R);
     }
-    // R(s + a b) = v, in the narrowest type that holds every product of the operands.
+    // Counts the fused addition R(s + a b) = v. It takes the narrowest type that represents every product of the operands, or
+    // integers.
     GEMMSIM_HD void fused(int i, int j, T s, T a, T b, T v, uint32_t R) {
         constexpr double least = K.watch.least[0];
         if constexpr (Steps<K>::FACTS.exact) held[i][j] += WatchedSum<T, K.add>::events(s, mul_rn(a, b), v, least, R);

@@ -1,4 +1,5 @@
-// Runs of registers and of compensated sums whose additions are watched.
+// Runs of plain registers and of compensated sums that count the events of their additions (count_events.h). runs.h selects
+// them where a configuration counts events.
 #pragma once
 #include "gemm/simt/compensated_run.h"
 #include "gemm/simt/register_run.h"

@@ -1,4 +1,5 @@
-// From a total to the tensor's element: the output cast, then, where asked for, a bias and one more cast.
+// The epilogue: turns a result into the tensor's element. It applies the output cast, then a bias and one more cast where the product
+// has them (GemmConfig::finish).
 #pragma once
 #include "gemm/simt/config.h"
 #include "gemmsim/device/round_cast.h"
@@ -12,7 +13,7 @@ template <GemmConfig K> struct Finisher {
     typedef typename Storage<K.finish.bias>::Word Bias;
     static constexpr bool BIASED = K.finish.present && K.finish.biased;
 
-    // `bias` is not read unless there is one.
+    // `bias` is read only if the product has one.
     template <class T> static GEMMSIM_HD Word apply(T total, const Bias* bias) {
         if constexpr (K.cast_out.flags & PRESENT) return finish(round_cast<K.cast_out>(total, 0), bias);
         else return finish(total, bias);
@@ -28,7 +29,7 @@ private:
             else return narrow(w);
         }
     }
-    // As PyTorch converts: from float64 to 16 bits by way of float32.
+    // Converts as PyTorch does: from float64 to 16 bits through float32.
     template <class T> static GEMMSIM_HD Word narrow(T x) {
         if constexpr ((K.out == F16 || K.out == BF16) && sizeof(T) == 8) return store_value<K.out>(store_value<F32>(x));
         else return store_value<K.out>(x);

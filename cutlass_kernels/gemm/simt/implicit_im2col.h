@@ -1,11 +1,12 @@
-// An operand A that is read through tables of offsets: the windows of a convolution, without a matrix of them in memory.
+// Panels of an operand A that is read through tables of offsets: a convolution without a matrix of its windows in memory.
+// GemmConfig::gathered selects them (gemmsim/backends/cuda/simt/implicit_im2col.py).
 #pragma once
 #include "gemm/simt/k_loop.h"
 
 namespace gemmsim {
 
-// Neighbouring threads take neighbouring lines, which are neighbours in an image; every thread has one of them, so that its
-// part of the row table is read once and a warp reads the same entries of the other one.
+// Neighbouring threads take neighbouring lines, which are neighbours in an image. Every thread has one line, so that it reads its entry
+// of the row table once. All threads of a warp read the same entries of the column table.
 template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, int THREADS, bool PERMUTED>
 struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, THREADS, ANY_STRIDES, PERMUTED> {
     typedef Panel<T, DTYPE, CODE, CAST, N, DEPTH, THREADS, ANY_STRIDES, PERMUTED> Base;
@@ -14,7 +15,7 @@ struct GatheredPanel : Panel<T, DTYPE, CODE, CAST, N, DEPTH, THREADS, ANY_STRIDE
 
     const int64_t* cols;
 
-    // Lines are (image, position in it); `offset` is that of the group.
+    // A line is a pair of an image and a position in it. `offset` is that of the group.
     GEMMSIM_HD void start(const GemmArgs& g, int64_t offset, int64_t line0, int tid) {
         const int line = tid % N;
         const int64_t index = line0 + line;

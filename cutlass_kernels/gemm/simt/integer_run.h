@@ -1,18 +1,18 @@
-// Runs of two's complement registers: INTEGER adds whole products, FIXED products rounded to multiples of 2^-frac.
+// Runs of two's complement registers. INTEGER adds products of whole numbers. FIXED adds products rounded to multiples of 2^-frac.
 #pragma once
 #include "gemm/simt/integer_sum.h"
 #include "gemm/simt/k_loop.h"
 
 namespace gemmsim {
 
-// Any operands. An INTEGER register whose operands are not all whole is NaN.
+// The run for any operands, in integers of 128 bits. An INTEGER register is NaN if an operand is not a whole number.
 template <GemmConfig K> struct AnyIntegerRun {
     typedef typename Steps<K>::T T;
     static constexpr int MEASURES = NOTHING;
     static constexpr bool IS_FIXED = K.method == FIXED;
     static constexpr int R = K.rows, C = K.cols;
     static constexpr OperandFacts A = operand_facts(K.cast_a, K.a), B = operand_facts(K.cast_b, K.b);
-    // A sum of up to 2^31 products that is looked at once and might not fit 128 bits.
+    // Whether a sum of up to 2^31 products may need more than 128 bits. Such a sum is brought into range once, at the end.
     static constexpr bool LONG_SUM = !IS_FIXED && K.reg.at_end && A.top + B.top > 90;
     static constexpr bool NARROW = A.top <= 128 && B.top <= 128;
     typedef LongSum<typename Steps<K>::template Pick<double, float, NARROW>::type> Sum;
@@ -20,7 +20,7 @@ template <GemmConfig K> struct AnyIntegerRun {
     IntegerSum sum[R][C];
     typename Steps<K>::template Pick<char, Sum, LONG_SUM>::type exact[R][C];
     bool nan[R][C];
-    int64_t count[R][C] = {};  // overflows in all runs; -1: operands of an INTEGER register were not all whole
+    int64_t count[R][C] = {};  // overflows in all runs; -1: an operand of an INTEGER register was not whole
 
     GEMMSIM_HD void start() {
         for (int i = 0; i < R; ++i)
@@ -34,7 +34,7 @@ template <GemmConfig K> struct AnyIntegerRun {
     GEMMSIM_HD void term(double a, double b, int i, int j, uint32_t draw) {
         IntegerSum& s = sum[i][j];
         if constexpr (IS_FIXED) {
-            if (K.count && nan[i][j]) return;  // NaN leaves the range no more
+            if (K.count && nan[i][j]) return;  // NaN counts no further overflow
             const double p = a * b;
             if (is_nan(p) || is_inf(a) || is_inf(b)) {
                 if (is_nan(p) || !K.reg.saturate) nan[i][j] = true;
@@ -78,6 +78,7 @@ template <GemmConfig K> struct AnyIntegerRun {
     }
 };
 
+// The run for whole operands of few bits (SmallIntegers in steps.h), in ordinary integers.
 template <GemmConfig K> struct SmallIntegerRun {
     typedef typename Steps<K>::T T;
     static constexpr int MEASURES = K.table.columns ? NOTHING : MAGNITUDES;
@@ -86,7 +87,7 @@ template <GemmConfig K> struct SmallIntegerRun {
     typedef typename Steps<K>::template Pick<uint64_t, uint32_t, SmallIntegers<K>::IN_32>::type Word;
 
     Int s[R][C];
-    uint64_t broken;  // outputs that met an operand that is not whole, a bit each
+    uint64_t broken;  // a bit for each output: whether one of its operands was not whole
 
     GEMMSIM_HD void start() {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = 0;
@@ -102,7 +103,7 @@ template <GemmConfig K> struct SmallIntegerRun {
         else terms<false>(stream, place, first, count);
     }
 
-    // WHOLE: no factor is NOT_WHOLE. The compiler does not make two loops of one by itself.
+    // WHOLE: no factor is NOT_WHOLE. The template makes two loops, because the compiler does not split one loop by itself.
     template <bool WHOLE> GEMMSIM_HD void terms(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         GEMMSIM_UNROLL_BY(WHOLE ? 4 : 2) for (int at = first; at < first + count; ++at) {
             int32_t a[R], b[C];
@@ -120,7 +121,7 @@ template <GemmConfig K> struct SmallIntegerRun {
         }
     }
 
-    // What a block leaves of its terms where K is split, and the sum of two of these, in a run of one output.
+    // The partial sum that a block of split-K writes. join() adds one of them to a run of one output.
     struct Part {
         Int s, broken;
     };

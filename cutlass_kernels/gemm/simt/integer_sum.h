@@ -1,4 +1,5 @@
-// Two's complement registers of any products, in integers of 128 bits; the slow and complete way.
+// Two's complement registers of any products, in integers of 128 bits. It is slow but takes all operands; integer_run.h has a faster
+// way for whole operands of few bits.
 #pragma once
 #include "gemm/simt/config.h"
 #include "gemmsim/device/long_sum.h"
@@ -7,10 +8,10 @@ namespace gemmsim {
 
 typedef __int128 i128;
 
-// A sum brought back into its range after each addition, or once.
+// A sum that is brought into its range after each addition, or once at the end.
 struct IntegerSum {
     i128 low, high, s;
-    int64_t overflows;  // how often it left the range
+    int64_t overflows;  // number of times that the sum left the range
 
     GEMMSIM_HD void start(const Register& g) {
         low = g.is_signed ? -((i128)1 << (g.bits - 1)) : 0;
@@ -18,7 +19,7 @@ struct IntegerSum {
         s = 0;
         overflows = 0;
     }
-    // `left`: the sum is beyond the range whatever its low 128 bits say.
+    // Brings the sum into its range. `left`: the sum is beyond the range, whatever its low 128 bits are.
     GEMMSIM_HD void fold(const Register& g, bool left) {
         if (s >= low && s <= high && !left) return;
         ++overflows;
@@ -29,11 +30,11 @@ struct IntegerSum {
         s = (i128)((u128)s + (u128)q);
         if (!g.at_end) fold(g, left);
     }
-    GEMMSIM_HD void jump(bool neg) {  // an infinite term
+    GEMMSIM_HD void jump(bool neg) {  // adds an infinite term
         ++overflows;
         s = neg ? low : high;
     }
-    // Once, of a sum that needs more than 128 bits: integers from the lowest limb on.
+    // Brings a sum that may need more than 128 bits into the range, once. Its lowest limb counts ones.
     template <class T> GEMMSIM_HD void fold_long(const Register& g, const LongSum<T>& sum) {
         const bool neg = sum.limb[LongSum<T>::LIMBS - 1] >> 63;
         s = (i128)(((u128)sum.limb[1] << 64) | sum.limb[0]);
@@ -44,14 +45,15 @@ struct IntegerSum {
     }
 };
 
-// Integer bits of a product counted in 2^-frac.
+// Returns the number of integer bits of a product in units of 2^-frac.
 GEMMSIM_HD int grid_bits(const Exact& x, const Register& g) { return x.mag == 0 ? 0 : bit_length(x.mag) + x.exp + g.frac; }
 
-// Products of more bits take every register out of its range, after a shift by at most 63, too.
+// A product of more bits takes every register out of its range, even after a right shift by up to 63.
 constexpr int BEYOND = 120;
 
-// The product as a multiple of 2^-frac, rounded by the cast's mode. What a register of 53 bits can tell apart from
-// larger numbers stays: the low 128 bits when it wraps, a number beyond any end when it saturates.
+// Returns the product as a multiple of 2^-frac, rounded by the cast's mode. A number with the same effect on a register of at most
+// 53 bits replaces a product that does not fit. For a register that wraps, that is the product's low 128 bits. For one that saturates, it
+// is a number of the same sign beyond the range.
 GEMMSIM_HD i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32_t R) {
     if (x.mag == 0) return 0;
     const int drop = -g.frac - x.exp;
@@ -75,9 +77,9 @@ GEMMSIM_HD i128 on_grid(const Exact& x, const Register& g, const Cast& c, uint32
     return x.neg ? -(i128)whole : (i128)whole;
 }
 
-// floor(p / 2^shift) of a whole product, as a number whose lowest limb, of unit 2^`unit`, counts ones.
+// Returns floor(p / 2^shift) of a whole product p. The exponent is chosen for a long sum of unit 2^`unit`: its lowest limb counts ones.
 GEMMSIM_HD Exact shifted(Exact x, int shift, int unit) {
-    const int cut = shift - x.exp;  // bits of the magnitude that go
+    const int cut = shift - x.exp;  // number of low bits of the magnitude to discard
     if (cut > 0) {
         const u128 below = cut >= 128 ? x.mag : x.mag & (((u128)1 << cut) - 1);
         x.mag = (cut >= 128 ? 0 : x.mag >> cut) + (x.neg && below ? 1 : 0);

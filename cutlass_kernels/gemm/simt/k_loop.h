@@ -1,5 +1,6 @@
-// The terms of a block's outputs: chunks of both operands, cast and widened to the carrier, in shared memory. The next chunk
-// is read from global memory while the last one is used; there are two buffers, so that one barrier a chunk suffices.
+// The loop over K of a block: it brings the terms of the block's outputs to shared memory in chunks. Both operands are cast and widened
+// to the carrier there. The next chunk is read from global memory while the current one is used. Two buffers make one barrier a chunk
+// sufficient.
 #pragma once
 #include "gemm/simt/async_panel.h"
 #include "gemm/simt/pipelined_panel.h"
@@ -7,7 +8,7 @@
 
 namespace gemmsim {
 
-// The cast that loading an operand has to do.
+// The cast that the load of an operand applies.
 GEMMSIM_HD constexpr Cast cast_on_load(const Cast& c, int32_t done) { return done ? Cast{} : c; }
 
 template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, int THREADS, bool PERMUTED> struct GatheredPanel;
@@ -15,11 +16,11 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
 template <GemmConfig K> struct Stream : Products<K> {
     typedef
         typename Steps<K>::template Pick<typename Steps<K>::T, int32_t, SmallIntegers<K>::POSSIBLE || K.table.columns != 0>::type Number;
-    // Of the panels. A packed run takes each number of A in both halves of a word.
+    // The types of the panels' elements. A packed run takes each number of A in both halves of a word.
     typedef typename Steps<K>::template Pick<Number, Twice<PackedFormat<K>::DTYPE>, K.packed != 0>::type TA;
     typedef typename Steps<K>::template Pick<Number, Packed<PackedFormat<K>::DTYPE>, K.packed != 0>::type TB;
     static constexpr int DEPTH = K.depth, M = K.down * K.rows, N = K.across * K.cols, COMPUTE = K.down * K.across;
-    // Threads that load: all, or those that do nothing else.
+    // The number of threads that load: all of the block, or only those that do nothing else.
     static constexpr int THREADS = K.loaders ? K.loaders : COMPUTE, WARPS = THREADS / 32, STAGES = K.stages;
     typedef Panel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.layout_a, K.permuted != 0> StridedA;
     typedef GatheredPanel<TA, K.a, K.code_a, cast_on_load(K.cast_a, K.done_a), M, DEPTH, THREADS, K.permuted != 0> GatheredA;
@@ -36,7 +37,8 @@ template <GemmConfig K> struct Stream : Products<K> {
             uint32_t most[WARPS], bits[WARPS], least[WARPS];
         } measured_a, measured_b;
     };
-    // The buffers, a table of products behind them, what a run reads behind a chunk's last term, which it does not use, and stages.
+    // Shared memory has the two buffers, then a table of products, then UNUSED bytes, then the stages of B (pipelined_panel.h). A run
+    // reads up to UNUSED bytes behind the last term of a chunk but does not use them.
     static constexpr unsigned UNUSED = K.copied ? 0 : gemm_ahead(K) * PanelB::PITCH * sizeof(TB),
                               BEFORE = (2 * sizeof(Buffer) + Products<K>::TABLE_BYTES + UNUSED + 15) / 16 * 16,
                               BYTES = BEFORE + PanelB::BYTES;
@@ -45,19 +47,20 @@ template <GemmConfig K> struct Stream : Products<K> {
     PanelA a;
     PanelB b;
     const int32_t* order;
-    uint32_t used;  // where the buffer in use starts, in bytes
-    int base, k;    // first term of the buffer in use; end of the terms, fewer than 2^31
+    uint32_t used;  // offset in bytes of the buffer in use
+    int base, k;    // first term of the buffer in use; end of the terms, less than 2^31
     int tid;
 
     GEMMSIM_HD Buffer* buffer() const { return (Buffer*)(shared_memory() + used); }
 
-    // What a thread does, of those that load only or do not: the first ones of a block compute.
+    // Whether this thread computes, and whether it loads. With `loaders`, the first threads of a block compute and the others load.
     GEMMSIM_HD bool computes() const { return !K.loaders || tid < COMPUTE; }
     GEMMSIM_HD bool loads() const { return !K.loaders || tid >= COMPUTE; }
-    // Its number among those that load.
+    // The thread's number among those that load.
     static GEMMSIM_HD int loader(int tid) { return K.loaders ? tid - COMPUTE : tid; }
 
-    // The first chunk, or the one that holds term `first`, for a thread of a block that has just met at a barrier.
+    // Loads the chunk of term `first` and starts to load the next one. The threads of the block must have passed a barrier since any
+    // of them last read the buffers.
     template <int MEASURE> GEMMSIM_HD void start(int first = 0) {
         used = sizeof(Buffer);
         base = first / DEPTH * DEPTH - DEPTH;
@@ -72,7 +75,8 @@ template <GemmConfig K> struct Stream : Products<K> {
         advance<MEASURE>();
     }
 
-    // The next chunk is stored by those that load, while the others still use the last one.
+    // Makes the next chunk the one in use, and starts to load the chunk after it. Threads that load store the next chunk while other
+    // threads still use the previous one.
     template <int MEASURE> GEMMSIM_HD void advance() {
         used = sizeof(Buffer) - used;
         Buffer* const next = buffer();
@@ -98,7 +102,7 @@ template <GemmConfig K> struct Stream : Products<K> {
         }
     }
 
-    // The next chunk, on its way to a buffer that is no longer read.
+    // Starts the asynchronous copy of the next chunk to a buffer that no thread reads.
     GEMMSIM_HD void copy(Buffer& to, int left) {
         if (a.whole() && b.whole() && left >= DEPTH) {
             a.template copy<true>(to.a, left);
@@ -111,7 +115,7 @@ template <GemmConfig K> struct Stream : Products<K> {
         commit_async();
     }
 
-    // Makes the chunk that holds term `at` the one in use; terms are asked for in order.
+    // Reduces a thread's measurements over its warp and writes them to the warp's words.
     template <int MEASURE> GEMMSIM_HD void note(typename Buffer::Words& words, const Extent& mine) const {
         if constexpr (MEASURE != NOTHING) warp_reduce<Reduce::MOST>(words.most, loader(tid), mine.most);
         if constexpr (MEASURE == EXTENTS) {
@@ -119,7 +123,7 @@ template <GemmConfig K> struct Stream : Products<K> {
             warp_reduce<Reduce::LEAST>(words.least, loader(tid), mine.least);
         }
     }
-    // A word of each warp, four at once where there are as many.
+    // Reads the word of each warp, four words at once where their number is a multiple of four.
     static GEMMSIM_HD void words_of(const uint32_t* from, uint32_t (&to)[WARPS]) {
         constexpr int WIDE = WARPS % 4 == 0 ? 4 : 1;
         struct alignas(4 * WIDE) Vector {
@@ -130,6 +134,7 @@ template <GemmConfig K> struct Stream : Products<K> {
             GEMMSIM_UNROLL for (int i = 0; i < WIDE; ++i) to[w + i] = x.v[i];
         }
     }
+    // Combines the measurements of all warps.
     template <int MEASURE> static GEMMSIM_HD Extent extent(const typename Buffer::Words& words) {
         Extent all;
         uint32_t most[WARPS], bits[WARPS] = {}, least[WARPS];
@@ -142,19 +147,20 @@ template <GemmConfig K> struct Stream : Products<K> {
         return all;
     }
 
+    // Makes the chunk of term `at` the one in use. Callers request terms in ascending order.
     template <int MEASURE> GEMMSIM_HD void reach(int64_t at) {
         if ((int)at - base >= DEPTH) advance<MEASURE>();
     }
 
-    // At least the product of any two magnitudes; infinity or NaN if one is not finite.
+    // Returns an upper bound of the product of any two magnitudes. It is infinity or NaN if a magnitude is not finite.
     static GEMMSIM_HD float largest_product(const Extent& x, const Extent& y) {
         const float p = mul_rn(from_bits<float>(x.most), from_bits<float>(y.most));
         return add_rn(mul_rn(p, 1.000001f), 0x1p-126f);
     }
 };
 
-// Which outputs one of SIDE threads computes: groups of up to four neighbours, so that it reads 16 bytes at once; or, of lines that
-// lie one by one, every SIDE-th, so that neighbouring threads read neighbouring lines.
+// Says which lines one of SIDE threads computes. They are groups of up to four neighbours, so that a thread reads 16 bytes at once.
+// With SINGLE they are every SIDE-th line, so that neighbouring threads read neighbouring lines.
 template <int COUNT, int SIDE, bool SINGLE = false> struct Lines {
     static constexpr int GROUP = SINGLE ? 1 : COUNT < 4 ? COUNT : 4;
     static GEMMSIM_HD constexpr int line(int side, int i) { return (i / GROUP) * GROUP * SIDE + side * GROUP + i % GROUP; }
@@ -173,7 +179,7 @@ template <int COUNT, int SIDE, bool SINGLE = false> struct Lines {
 template <GemmConfig K> struct Rows : Lines<K.rows, K.down, K.copied && K.layout_a == TERMS_CONTIGUOUS> {};
 template <GemmConfig K> struct Columns : Lines<K.cols, K.across, K.copied && K.layout_b == TERMS_CONTIGUOUS> {};
 
-// Where a thread's factors of a term lie in shared memory (shared_at); those of the next terms follow.
+// The addresses in shared memory (shared_at) of a thread's factors of a term. The factors of the next terms follow.
 template <GemmConfig K> struct Cursor {
     typedef Stream<K> S;
     typedef Lines<K.rows, K.down> Rows;
@@ -196,7 +202,7 @@ template <GemmConfig K> struct Cursor {
         load(ahead, x);
         Cols::read((const typename S::TB*)shared_at(b) + ahead * S::PanelB::PITCH, 0, y);
     }
-    // Of B, two neighbours of 16 bits in a word.
+    // Loads the factors of B in words of two neighbouring columns, 16 bits each.
     template <int PAIRS> GEMMSIM_HD void load_pairs(int ahead, uint32_t (&y)[PAIRS]) const {
         static_assert(2 * PAIRS == K.cols);
         struct alignas(Cols::GROUP * 2) Vector {
@@ -209,10 +215,10 @@ template <GemmConfig K> struct Cursor {
     }
 };
 
-// Where a thread's outputs lie in the whole product, and the bits that belong to them.
+// The positions of a thread's outputs in the whole product, and their random bits.
 template <GemmConfig K> struct Place {
-    int64_t row0, col0;  // of the block; rows count those of all batches
-    int64_t line0;       // its first row in its own matrix
+    int64_t row0, col0;  // first row and column of the block; rows of all batches are numbered together
+    int64_t line0;       // first row of the block in its own matrix
     int ty, tx;
     uint64_t seed;
     const int32_t* key;
@@ -226,7 +232,7 @@ template <GemmConfig K> struct Place {
     }
 };
 
-// A number for each output of a thread.
+// A partial sum or a result for each output of a thread.
 template <GemmConfig K> struct Totals {
     typename Steps<K>::T v[K.rows][K.cols];
 };

@@ -1,4 +1,4 @@
-// Runs of the long accumulator: exact sums, one rounding at the end.
+// Runs of the long accumulator (LONG, Kulisch): exact sums with one rounding at the end.
 #pragma once
 #include "gemmsim/device/long_sum.h"
 #include "gemm/simt/k_loop.h"
@@ -9,16 +9,16 @@ template <GemmConfig K> struct LongRun {
     typedef typename Steps<K>::T T;
     static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
-    // What accumulators around it add to the site of its rounding.
+    // The stream of its rounding's random bits. Each wrapper around it except a permutation adds 32.
     static constexpr int SITE = SITE_COMBINE + 32 * (K.levels - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0));
-    // Operands decide how long the number is, not the carrier of totals.
+    // Whether the long number of float operands suffices. The operands decide this, not the carrier of partial sums.
     static constexpr bool NARROW = operand_facts(K.cast_a, K.a).top <= 128 && operand_facts(K.cast_b, K.b).top <= 128 &&
                                    operand_facts(K.cast_a, K.a).quantum >= -149 && operand_facts(K.cast_b, K.b).quantum >= -149;
     typedef LongSum<typename Steps<K>::template Pick<double, float, NARROW>::type> Sum;
 
     Sum sum[R][C];
 
-    // What a block leaves of its terms where K is split, and the sum of two of these, in a run of one output.
+    // The partial sum that a block of split-K writes. join() adds one of them to a run of one output.
     typedef Sum Part;
     GEMMSIM_HD const Part& part(int i, int j) const { return sum[i][j]; }
     GEMMSIM_HD void join(const Part& x) { sum[0][0].add(x); }

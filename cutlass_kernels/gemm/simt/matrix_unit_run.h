@@ -1,11 +1,11 @@
-// Runs of a chip's matrix instruction (gemmsim/device/hardware_step.h).
+// Runs of a chip's matrix instruction (HARDWARE), by the model of its step in gemmsim/device/hardware_step.h.
 #pragma once
 #include "gemm/simt/k_loop.h"
 #include "gemmsim/device/hardware_step.h"
 
 namespace gemmsim {
 
-// Operands of a step, side by side in shared memory: `a` and `b` point at an output's first, the next ones lie a pitch apart.
+// The operands of a step, read from shared memory. `a` and `b` point at an output's first factors. The next ones lie a pitch apart.
 template <class T> struct StepOperands {
     const T *a, *b;
     int pitch_a, pitch_b;
@@ -22,7 +22,7 @@ template <GemmConfig K> struct HardwareRun {
 
     float c[R][C];
     HeldOperands<N> held[R][C];
-    int count;  // of held operands
+    int count;  // number of terms in `held`, which wait for a whole step
 
     GEMMSIM_HD void start() {
         for (int i = 0; i < R; ++i)

@@ -1,12 +1,13 @@
-// Orders of summation: runs of terms and the places where their totals meet, for the outputs of one thread. All threads of a
-// block walk the same way, since it depends on the number of terms alone.
+// Orders of summation: computes runs of terms and combines their partial sums, for the outputs of one thread. All threads of a block
+// take the same path, because it depends on the number of terms alone. cpu/product/summation_orders.h has the same orders for the CPU.
 #pragma once
 #include "gemm/simt/scales.h"
 #include "gemm/simt/split_k.h"
 
 namespace gemmsim {
 
-// RUN: start(), chunk(stream, place, first, count), finish(place, totals, terms, index of the run); take(totals) where K is joined.
+// RUN has start(), chunk(stream, place, first, count) and finish(place, totals, terms, index of the run). In the kernel that combines
+// the partial sums of split-K (JOIN), it has take(totals) instead.
 template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
     typedef typename Steps<K>::T T;
     typedef Totals<K> Tile;
@@ -17,25 +18,26 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
     const int64_t* size;
     RUN& run;
     const BlockScales<K>& scales;
-    int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far: indices of their draws
+    int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far, which index their draws
 
     static constexpr int depth(int level) {
         return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0);
-    }  // a permutation combines nothing
+    }  // a permutation combines nothing and has no depth
 
-    // The terms [begin, end) from +0.
+    // Computes the innermost accumulator over the terms [begin, end), from +0.
     GEMMSIM_HD void leaf(int64_t begin, int64_t end, Tile& out) {
         if constexpr (K.split == JOIN) run.take(out);
         else {
             run.start();
             terms(begin, end);
             run.finish(place, out, end - begin, runs++);
-            if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction: -0 becomes +0
+            if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction and turn -0 into +0
                 if ((end - begin) % K.hardware.k != 0)
                     GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
                         add_rn(out.v[i][j], (T)0);
         }
     }
+    // Adds the terms [begin, stop) to the run, chunk by chunk.
     GEMMSIM_HD void terms(int64_t begin, int64_t stop) {
         const int end = (int)stop;
         GEMMSIM_NO_UNROLL for (int at = (int)begin; at < end;) {
@@ -47,6 +49,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
+    // Computes the terms [begin, end) by the wrappers from LEVEL inwards.
     template <int LEVEL> GEMMSIM_HD void walk(int64_t begin, int64_t end, Tile& out) {
         if constexpr (LEVEL == K.levels) leaf(begin, end, out);
         else {
@@ -62,7 +65,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
-    // s = R(s + x); `index` and `site` key the draw of a stochastic cast.
+    // Combines partial sums: s = R(s + x). `index` and the stream of the level key the draw of a stochastic cast.
     template <int LEVEL> GEMMSIM_HD void meet(Tile& s, const Tile& x, int64_t index) {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
@@ -74,7 +77,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
         if constexpr (K.watch.present) run.events.settle();
     }
-    // A total rounded to the workspace: x + (-0) is x, also for x = -0.
+    // Rounds a partial sum to the format of split-K's workspace. x + (-0) is x, also for x = -0.
     template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
@@ -89,7 +92,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
 
     static GEMMSIM_HD int64_t lane_size(int64_t k, int64_t lanes, int64_t lane) { return k / lanes + (lane < k % lanes ? 1 : 0); }
 
-    // Runs of n terms, or `lanes` lanes, one after another; totals are added in sequence.
+    // Computes runs of n terms, or `lanes` interleaved sums, one after another, and adds their partial sums in sequence.
     template <int LEVEL> GEMMSIM_HD void sequence(int64_t begin, int64_t end, int64_t n, int64_t lanes, Tile& out) {
         clear(out);
         int64_t lane = 0;
@@ -104,7 +107,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
-    // Runs of n terms, each total times the scales of its blocks added in sequence.
+    // Computes runs of n terms, multiplies each partial sum by the scales of its blocks, and adds the products in sequence.
     template <int LEVEL> GEMMSIM_HD void groups(int64_t begin, int64_t end, int64_t n, Tile& out) {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         clear(out);
@@ -122,13 +125,14 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
+    // Returns the random bits of combination `index`, or 0 if its cast is not stochastic.
     template <int LEVEL> GEMMSIM_HD uint32_t draw(int i, int j, int64_t index) const {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         if constexpr (cast.mode >= SR) return place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
         else return 0;
     }
 
-    // Once all terms are added: the tensors' own scales, one more rounding of the outermost register.
+    // Multiplies the sum of all terms by the tensors' own scales. The outermost register rounds once more.
     GEMMSIM_HD void times_tensor_scales(Tile& out) {
         constexpr Cast cast = K.levels > 0 ? K.wrapper[0].cast : K.add;
         const double x = scales.tensor();
@@ -139,11 +143,12 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
-    // Adjacent pairs of runs of n terms (or lanes), then of their totals; an odd last one passes up unchanged. Totals wait on
-    // a stack: like the bits of the number of leaves done, one of each height at most.
+    // Combines adjacent pairs of runs of n terms (or of interleaved sums), then pairs of their partial sums, and so on. An odd last one
+    // moves up unchanged. Partial sums wait on a stack. The stack has at most one of each height: those of the one bits of the number of
+    // runs done.
     template <int LEVEL> GEMMSIM_HD void pairs(int64_t begin, int64_t end, int64_t n, int64_t lanes, Tile& out) {
         const int64_t k = end - begin, leaves = lanes ? lanes : (k + n - 1) / n, base = sums[LEVEL];
-        // draws count the pairs level by level, though a tree is walked depth first here
+        // Draws number the pairs height by height, although this loop visits the tree depth first.
         auto index = [&](int height, int64_t first) {
             int64_t before = 0, wide = leaves;
             for (int h = 0; h < height; ++h, wide -= wide / 2) before += wide / 2;
@@ -160,8 +165,8 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
             int64_t done = leaf + 1;
             int height = 0;
             const bool last = done == leaves;
-            // joins for the trailing ones of `leaf`; after the last leaf for everything that waits, its height at each join
-            // being that of the total on its left
+            // Combine once for each trailing one bit of `leaf`. After the last run, combine everything on the stack. The height of such
+            // a combination is that of the partial sum on its left.
             GEMMSIM_NO_UNROLL while (used > 0) {
                 if (!last && ((leaf >> height) & 1) == 0) break;
                 while (((leaf >> height) & 1) == 0) ++height;

@@ -1,5 +1,5 @@
-// Runs of a plain register that is binary16 or bfloat16 itself, of operands that are such numbers: two outputs an
-// instruction, which rounds as the register does.
+// Runs of a plain register whose format is binary16 or bfloat16, for operands that are numbers of that format. One instruction computes
+// two outputs and rounds as the register does. GemmConfig::packed selects them.
 #pragma once
 #include "gemm/simt/k_loop.h"
 
@@ -16,7 +16,7 @@ template <GemmConfig K> struct PackedRun {
 
     GEMMSIM_HD void start() { GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C / 2; ++j) s[i][j] = 0; }
 
-    // Of AHEAD terms. A: each number in both halves; B: two neighbours.
+    // The factors of AHEAD terms. A word of A has one number in both halves, and a word of B has two neighbouring columns.
     static constexpr int AHEAD = gemm_ahead(K), PASS = 2 * AHEAD > 4 ? 2 * AHEAD : 4;
     struct Factors {
         Twice<DTYPE> a[AHEAD][R];
@@ -34,11 +34,11 @@ template <GemmConfig K> struct PackedRun {
     }
     GEMMSIM_HD void add(const Factors& x) { GEMMSIM_UNROLL for (int t = 0; t < AHEAD; ++t) add(x, t); }
 
-    // The next factors are read while the last ones are added.
+    // Reads the factors of the next terms while those of the previous terms are added.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         Cursor<K> from(stream, place.ty, place.tx, first);
         const uint32_t stop = from.a + count * Cursor<K>::STEP_A;
-        const int last = (int)stop - PASS * (int)Cursor<K>::STEP_A;  // of the last whole pass; it may lie before the first
+        const int last = (int)stop - PASS * (int)Cursor<K>::STEP_A;  // start of the last whole pass, which may lie before `first`
         Factors even, odd;
         load(from, 0, even);
         GEMMSIM_NO_UNROLL while ((int)from.a <= last) {

@@ -1,5 +1,5 @@
-// One operand's chunks: read from global memory, cast and widened to the carrier, measured, and put into shared memory, a term's
-// lines side by side.
+// The panels of one operand. A panel is a chunk of terms, read from global memory, cast, widened to the carrier and measured. In
+// shared memory the lines of a term are contiguous. k_loop.h uses this file for operands that async_panel.h does not copy.
 #pragma once
 #include "gemm/simt/table_products.h"
 #include "gemmsim/device/block.h"
@@ -7,7 +7,7 @@
 
 namespace gemmsim {
 
-// Keeps a number that the compiler would compute anew in each chunk.
+// Makes the compiler store a number that it would otherwise compute anew in each chunk.
 template <class X> GEMMSIM_HD void keep(X& x) {
 #if defined(__CUDA_ARCH__)
     if constexpr (sizeof(X) == 8) asm volatile("" : "+l"(x));
@@ -22,11 +22,11 @@ template <class X, class Y> struct Choice<X, Y, false> {
     typedef Y type;
 };
 
-// At least a magnitude, as the pattern of a float; that of infinity or NaN if it is not finite.
+// Returns an upper bound of |x| as the pattern of a float. It is the pattern of infinity or NaN if x is not finite.
 GEMMSIM_HD uint32_t magnitude_up(float x) { return to_bits(x) & 0x7FFFFFFFu; }
 GEMMSIM_HD uint32_t magnitude_up(double x) { return (to_bits((float)x) & 0x7FFFFFFFu) + 1; }
 
-// The larger of a pattern without sign and |x|'s, where NaN, as some pattern of it, is the largest.
+// Returns the larger of a pattern without sign and the pattern of |x|. NaN counts as the largest number and becomes some NaN pattern.
 GEMMSIM_HD uint32_t larger_magnitude(uint32_t most, float x) {
 #if defined(__CUDA_ARCH__)
     float r;
@@ -38,7 +38,7 @@ GEMMSIM_HD uint32_t larger_magnitude(uint32_t most, float x) {
 #endif
 }
 
-// The same of two bfloat16 in a word, each, by magnitude: with any signs.
+// Does the same by magnitude for each of two bfloat16 numbers in a word. The signs of the result are undefined.
 GEMMSIM_HD uint32_t larger_pair(uint32_t most, uint32_t x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
     uint32_t r;
@@ -65,11 +65,11 @@ GEMMSIM_HD int trailing_zeros(uint32_t x) {
 #endif
 }
 
-// What is known of an operand's part in a chunk, or in a thread's share of it.
+// The measurements of an operand's numbers in a chunk, or in a thread's part of it.
 struct Extent {
-    uint32_t most = 0;             // largest magnitude, as magnitude_up gives it
-    uint32_t bits = 0;             // union of the patterns
-    uint32_t least = 0xFFFFFFFFu;  // smallest magnitude's pattern, doubled, less one; zeros do not count
+    uint32_t most = 0;             // largest magnitude, as magnitude_up returns it
+    uint32_t bits = 0;             // union of the bits of all patterns
+    uint32_t least = 0xFFFFFFFFu;  // 2 * pattern - 1 for the pattern of the smallest magnitude; zeros do not count
 
     GEMMSIM_HD void join(const Extent& x) {
         most = x.most > most ? x.most : most;
@@ -81,26 +81,27 @@ struct Extent {
         const uint32_t u = magnitude_up(x);
         most = u > most ? u : most;
     }
-    // Also what the significands and the smallest magnitude are.
+    // Adds a number to the measurements of significands and of the smallest magnitude.
     GEMMSIM_HD void look_into(float x) {
         const uint32_t u = to_bits(x), low = u + u - 1;
         bits |= u;
         least = low < least ? low : least;
     }
-    // Significand bits that suffice for all.
+    // The number of significand bits that suffices for all numbers.
     GEMMSIM_HD int width() const { return 24 - trailing_zeros(bits | 0x800000u); }
-    // All are multiples of two to this power.
+    // All numbers are multiples of two to this power.
     GEMMSIM_HD int quantum() const {
         const int field = (int)((least + 1) >> 24);
         return least == 0xFFFFFFFFu ? 1000 : (field > 1 ? field : 1) - 127 - (width() - 1);
     }
 };
 
-// What a run wants to know of each chunk: nothing, the largest magnitudes, everything (of float panels).
+// What a run needs to have measured of each chunk: nothing, the largest magnitudes, or everything (only for float panels).
 enum Measure : int { NOTHING = 0, MAGNITUDES = 1, EXTENTS = 2 };
 
-// How a thread's EACH elements lie where an operand is contiguous along the terms: so many terms of so many neighbouring lines,
-// which are read a line at a time and written a term at a time. The fewest instructions: a read takes three with its address.
+// The shape of a thread's elements where an operand is contiguous along the terms: some terms of some neighbouring lines. A read covers
+// a line's terms, and a write covers lines of one term. patch_of() chooses the shape of `each` elements with the fewest instructions.
+// A read counts as three, with its address.
 struct Patch {
     int terms, lines;
 };
@@ -114,25 +115,25 @@ constexpr Patch patch_of(int each, int widest_read, int widest_write, int depth)
     return best;
 }
 
-// One operand: rows of A or columns of B are "lines"; DEPTH terms of N lines each, for a block of THREADS.
+// The panel of one operand: DEPTH terms of N lines each, loaded by THREADS threads. A "line" is a row of A or a column of B.
 template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, int THREADS, int LAYOUT, bool PERMUTED> struct Panel {
     typedef typename Storage<DTYPE>::Word Word;
     typedef typename Storage<DTYPE == F64 || CODE.wide ? F64 : F32>::Word Value;
-    // Two codes a byte along the terms: a byte is read for each of them.
+    // Whether a byte has two codes along the terms. A thread reads the byte once for each of them.
     static constexpr int PAIRS = CODE.packed;
     static_assert(!PAIRS || (LAYOUT == ANY_STRIDES && DEPTH % 2 == 0));
     static_assert(N * DEPTH % THREADS == 0);
-    // Elements of a thread; of a row in shared memory, which starts at a multiple of 16 bytes.
+    // EACH is the number of elements of a thread. PITCH is that of a row in shared memory, which starts at a multiple of 16 bytes.
     static constexpr int EACH = N * DEPTH / THREADS, WIDEST = 16 / sizeof(T), PITCH = N + (WIDEST > 4 ? WIDEST : 4);
     static constexpr int SIZE = DEPTH * PITCH;
-    // Neighbours read at once, and how often.
+    // VECTOR neighbours are read at once, and a thread does READS such reads.
     static constexpr int WIDE = 16 / sizeof(Word);
     static constexpr Patch PATCH = patch_of(EACH, WIDE, WIDEST, DEPTH);
     static constexpr int VECTOR = LAYOUT == TERMS_CONTIGUOUS ? PATCH.terms : LAYOUT == ANY_STRIDES ? 1 : WIDE < EACH ? WIDE : EACH;
     static constexpr int READS = EACH / VECTOR;
-    // Neighbouring lines written at once.
+    // PIECE neighbouring lines are written at once.
     static constexpr int ROW = LAYOUT == TERMS_CONTIGUOUS ? READS : LAYOUT == ANY_STRIDES ? 1 : VECTOR, PIECE = ROW < WIDEST ? ROW : WIDEST;
-    // As many words of 32 bits as they are: short ones are told apart where they are used.
+    // SHORT elements are read as one word of 32 bits where elements are shorter. `word` separates them where they are used.
     static constexpr int SHORT = sizeof(Word) < 4 && VECTOR * sizeof(Word) >= 4 ? 4 / sizeof(Word) : 1;
     typedef typename Choice<uint32_t, Word, (SHORT > 1)>::type Raw;
     struct alignas(VECTOR * sizeof(Word)) Words {
@@ -142,22 +143,23 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         T v[PIECE];
     };
 
-    // Whether reads can be copies from memory to memory.
+    // Whether asynchronous copies from global to shared memory can replace the reads.
     static constexpr bool COPIES = !PERMUTED && sizeof(Words) >= 4;
     static constexpr int DEPTH_OF = DEPTH;
 
     const Word *base, *origin;
-    int64_t step, chunk;  // between a thread's reads of a chunk; from a chunk to the next
+    int64_t step, chunk;  // strides between a thread's reads of a chunk, and from a chunk to the next
     int64_t term_stride, line_step;
-    uint32_t inside;      // which of a thread's lines are in the matrix, a bit each
+    uint32_t inside;      // a bit for each of a thread's reads: whether its line is in the matrix
     int term, term_step, place, place_step;
     Words held[READS];
 
-    // A thread's elements run along the direction in which the tensor is contiguous.
+    // Sets the positions of a thread's elements. They lie along the direction in which the tensor is contiguous, or has the smaller
+    // stride.
     GEMMSIM_HD void start(const void* data, int64_t offset, int64_t line0, int64_t lines, int64_t line_stride, int64_t stride, int tid) {
         const int64_t s = stride < 0 ? -stride : stride, l = line_stride < 0 ? -line_stride : line_stride;
         const bool along_terms = LAYOUT == ANY_STRIDES ? s <= l : LAYOUT == TERMS_CONTIGUOUS;
-        // Threads side by side take neighbours; there are as many as cover one line, or one term.
+        // `across` neighbouring threads take neighbours in memory and cover one line, or one term.
         const int across = along_terms ? DEPTH / VECTOR : N / VECTOR, first = tid % across * VECTOR, other = tid / across,
                   pace = THREADS / across;
         constexpr bool PATCHES = LAYOUT == TERMS_CONTIGUOUS;
@@ -177,12 +179,13 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         keep(inside), keep(place);
     }
 
-    // Leaves out the next chunks; what is permuted is read where `fetch` says.
+    // Skips the next chunks. With PERMUTED, `fetch` computes all addresses and nothing needs to be skipped.
     GEMMSIM_HD void skip(int chunks) {
         if constexpr (!PERMUTED) base += chunks * chunk;
     }
 
-    // The next DEPTH terms, from `first` on, of the order in which they are read, `left` to come. Beyond the matrix there are zeros.
+    // Reads the next DEPTH terms into registers. They start at position `first` of the order of terms, which has `left` more terms from
+    // there on. Elements beyond the matrix are zeros.
     GEMMSIM_HD void fetch(int first, int left, const int32_t* order) {
         constexpr uint32_t all = (uint32_t)((1ull << READS) - 1);
         if constexpr (PERMUTED) {
@@ -198,7 +201,7 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
             }
         } else {
             const Word* p = base;
-            if constexpr (PAIRS) {  // steps of terms may be odd
+            if constexpr (PAIRS) {  // the step between terms may be odd
                 GEMMSIM_UNROLL for (int e = 0; e < READS; ++e) {
                     const int64_t bytes = ((term + e * term_step) >> 1) - (term >> 1);
                     const bool there = (inside >> e & 1) && term + e * term_step < left;
@@ -216,7 +219,7 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
         }
     }
 
-    // What was fetched, to shared memory.
+    // Converts the elements in registers, stores them in shared memory, and returns their measurements.
     template <int MEASURE> GEMMSIM_HD Extent store(T* panel) const {
         Extent extent;
         if constexpr (IN_PAIRS && MEASURE == MAGNITUDES) extent.most = largest_of_pairs();
@@ -235,7 +238,7 @@ template <class T, DType DTYPE, CodeFormat CODE, Cast CAST, int N, int DEPTH, in
     }
 
 private:
-    // Largest magnitude of words that are measured as they are read, two at once.
+    // Whether the largest magnitude is measured on the words as they are read, two elements at once.
     static constexpr bool IN_PAIRS = DTYPE == BF16 && SHORT == 2 && !(CAST.flags & PRESENT) && PACKED_DTYPE<T> < 0;
     GEMMSIM_HD uint32_t largest_of_pairs() const {
         uint32_t most = 0;
@@ -254,7 +257,7 @@ private:
     }
     template <int MEASURE> GEMMSIM_HD void put(int e, int i, T& to, Extent& extent) const {
         const Word w = word(e, i);
-        // a packed register's own numbers; the payload of a NaN is lost in the end
+        // These are numbers of the packed register's format. A result has no NaN payload, so the payload does not matter.
         if constexpr (PACKED_DTYPE<T> == (int)DTYPE && !(CAST.flags & PRESENT)) to = T::of(w);
         else if constexpr (CAST.flags & PRESENT) put_value<MEASURE>(round_cast<CAST>(value(w, e), 0), to, extent);
         else put_value<MEASURE>(value(w, e), to, extent);

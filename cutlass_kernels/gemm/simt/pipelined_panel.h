@@ -1,12 +1,13 @@
-// Panels whose next chunks are on their way to shared memory while earlier ones are used: STAGES of them, as they lie in global
-// memory. Each thread copies what it will convert itself, so that it waits for its own copies only.
+// Panels whose next STAGES chunks are in flight to shared memory while earlier ones are used. They have the same elements there as in
+// global memory. Each thread copies what it later converts itself, so that it waits only for its own copies. Tiles of few rows use
+// several stages (GemmConfig::stages).
 #pragma once
 #include "gemm/simt/panel.h"
 #include "gemmsim/device/async.h"
 
 namespace gemmsim {
 
-// STAGES 0, or an operand whose elements cannot be copied so: one chunk ahead, in registers.
+// With STAGES 0, or if the operand's elements cannot be copied (PANEL::COPIES), one chunk is read ahead into registers.
 template <class PANEL, int THREADS, int STAGES> struct Staged : PANEL {
     typedef typename PANEL::Words Words;
     static constexpr bool AHEAD = STAGES > 0 && PANEL::COPIES;
@@ -15,7 +16,7 @@ template <class PANEL, int THREADS, int STAGES> struct Staged : PANEL {
     Words* mine;  // the thread's part of the stages
     int stage;
 
-    // From term `first` on, up to term k.
+    // Starts the copies of the first chunks, from term `first` on. The last term is k - 1.
     GEMMSIM_HD void begin(uint8_t* memory, int tid, int first, int k, const int32_t* order) {
         if constexpr (AHEAD) {
             mine = (Words*)memory + tid;
@@ -23,21 +24,22 @@ template <class PANEL, int THREADS, int STAGES> struct Staged : PANEL {
             GEMMSIM_UNROLL for (int s = 0; s < STAGES; ++s) ask(k - first - s * PANEL::DEPTH_OF);
         } else this->fetch(first, k - first, order);
     }
-    // Before the next chunk is stored.
+    // Waits for the next chunk and loads it into registers. Callers call it before they store that chunk.
     GEMMSIM_HD void take() {
         if constexpr (AHEAD) {
             wait_async<STAGES - 1>();
             GEMMSIM_UNROLL for (int e = 0; e < PANEL::READS; ++e) this->held[e] = mine[(stage * PANEL::READS + e) * THREADS];
         }
     }
-    // After chunk `first` was stored, `left` terms from its end on: the one that comes into its place.
+    // Starts the copies of the chunk that takes the free stage, after a chunk was stored. `first` is the first term that was not stored
+    // yet, and `left` is the number of terms from there on.
     GEMMSIM_HD void refill(int first, int left, const int32_t* order) {
         if constexpr (AHEAD) ask(left - (STAGES - 1) * PANEL::DEPTH_OF);
         else if (left > 0) this->fetch(first, left, order);
     }
 
 private:
-    // One more chunk on its way, `left` terms from its beginning on.
+    // Starts the copies of one more chunk. `left` terms remain from its first one on.
     GEMMSIM_HD void ask(int left) {
         const typename PANEL::Word* p = this->base;
         GEMMSIM_UNROLL for (int e = 0; e < PANEL::READS; ++e, p += this->step) {

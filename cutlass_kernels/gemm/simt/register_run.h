@@ -1,4 +1,4 @@
-// Runs of a plain register.
+// Runs of a plain register: s = R(s + a b), or s = R(s + R(a b)). This is the run of most products.
 #pragma once
 #include "gemm/simt/async_terms.h"
 #include "gemm/simt/chunk_ranges.h"
@@ -7,7 +7,8 @@
 
 namespace gemmsim {
 
-// Draws of one rounding for all outputs of a thread: a block of Philox serves eight (or four) successive terms.
+// The random bits of one rounding for all outputs of a thread. A block of Philox has the bits of eight successive terms, or of four if
+// a draw has more than 16 bits. Without USED there are none.
 template <GemmConfig K, Cast C, int SITE, bool USED> struct Draws {
     GEMMSIM_HD void start() {}
     GEMMSIM_HD void seek(const Place<K>&, int64_t) {}
@@ -38,18 +39,19 @@ template <GemmConfig K> struct RegisterRun {
     typedef Planned<K, false> Plan;
     typedef Planned<K, true> DataPlan;
     static constexpr int MEASURES = K.table.columns ? NOTHING : DataPlan::POSSIBLE ? EXTENTS : Plan::POSSIBLE ? MAGNITUDES : NOTHING;
-    // Blocks of random bits are long code: one copy.
+    // Computing blocks of random bits is long code, so that such loops are not unrolled.
     static constexpr bool DRAWS = K.add.mode >= SR || (!K.fused && K.mul.mode >= SR);
     static constexpr int UNROLLED = DRAWS ? 1 : 4;
-    // Beside a loop on the grid, the one in range is for few chunks: one term a pass, unless a thread has so few outputs that it would
-    // wait for each term's factors.
+    // If there is a loop ON_GRID, few chunks take the loop IN_RANGE. IN_RANGE then adds one term in a pass. It adds more where a thread
+    // has so few outputs that it would wait for each term's factors.
     static constexpr bool RARE = DataPlan::POSSIBLE && gemm_ahead(K) == 1;
-    // Loops, from the slow one that takes everything.
+    // The loops over the terms of a chunk. ANY_NUMBERS is the slow one, for any data. IN_RANGE needs sums that cannot overflow. ON_GRID
+    // needs products that are multiples of the register's quantum, too.
     enum Loop : int { ANY_NUMBERS = 0, IN_RANGE = 1, ON_GRID = 2 };
     static constexpr int R = K.rows, C = K.cols;
 
     T s[R][C];
-    float bound;  // of the magnitudes in s
+    float bound;  // upper bound of the magnitudes in s
     Draws<K, K.mul, SITE_PRODUCT, (!K.fused && K.mul.mode >= SR)> product_draws;
     Draws<K, K.add, SITE_ADD, (K.add.mode >= SR)> sum_draws;
 
@@ -59,13 +61,13 @@ template <GemmConfig K> struct RegisterRun {
         product_draws.start();
         sum_draws.start();
     }
-    // The register starts from these instead.
+    // Sets the registers to `x`. Callers call it after start().
     GEMMSIM_HD void start_from(const Totals<K>& x) {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s[i][j] = x.v[i][j];
         bound = from_bits<float>(0x7F800000u);
     }
 
-    // Infinity or NaN if a register holds one.
+    // Returns an upper bound of the registers' magnitudes. It is infinity or NaN if a register is.
     GEMMSIM_HD float largest_sum() const {
         uint32_t most = 0;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
@@ -75,7 +77,7 @@ template <GemmConfig K> struct RegisterRun {
         return from_bits<float>(most);
     }
 
-    // The loop for the chunk in use. A bound that has grown too large is replaced by the registers' own.
+    // Chooses the loop for the chunk in use. If the bound has grown too large, it is computed anew from the registers.
     GEMMSIM_HD Loop plan(const Stream<K>& stream) {
         const Extent a = Stream<K>::template extent<MEASURES>(stream.buffer()->measured_a),
                      b = Stream<K>::template extent<MEASURES>(stream.buffer()->measured_b);
@@ -91,7 +93,7 @@ template <GemmConfig K> struct RegisterRun {
         return loop;
     }
 
-    // Of AHEAD terms.
+    // The factors of AHEAD terms.
     static constexpr int AHEAD = gemm_ahead(K);
     struct Factors {
         typename Stream<K>::Number a[AHEAD][R], b[AHEAD][C];
@@ -115,8 +117,9 @@ template <GemmConfig K> struct RegisterRun {
         else s[i][j] = S::step(s[i][j], x, y, rm, ra);
     }
 
-    // BY terms in a pass, or one; of several the next ones' factors are read while the last ones are added. Addresses count the
-    // passes (as int: the last one may lie before the first): `at` is for random bits alone, and else goes away.
+    // Adds the terms [first, end) of the chunk. A pass has at least BY terms if BY > 1. It reads the factors of the next terms while
+    // those of the previous terms are added. Addresses count the passes, as int, because the start of the last whole pass may lie before
+    // `first`. Only random bits need `at`; the compiler removes it elsewhere.
     template <int LOOP, int BY> GEMMSIM_HD void loop(const Stream<K>& stream, const Place<K>& place, int first, int end) {
         if constexpr (K.copied)
             return add_copied<K, (BY > 1)>(stream, place.ty, place.tx, first, end, [&](int i, int j, T x, T y) { step<LOOP>(i, j, x, y); });
@@ -148,7 +151,7 @@ template <GemmConfig K> struct RegisterRun {
         }
     }
 
-    // Terms first .. first + count - 1 of the chunk in use.
+    // Adds the terms [first, first + count) of the chunk in use.
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int count) {
         const int end = first + count;
         if constexpr (MEASURES != NOTHING) {

@@ -1,4 +1,4 @@
-// Which run a configuration has.
+// Maps a configuration to its run: RunOf<K>::type. simt.h uses it.
 #pragma once
 #include "gemm/simt/binned_run.h"
 #include "gemm/simt/compensated_run.h"
@@ -41,7 +41,7 @@ template <GemmConfig K> struct RunOf<K, FIXED> {
 template <GemmConfig K> struct RunOf<K, BINNED> {
     typedef BinnedRun<K> type;
 };
-// Scales outside of any wrapper are the instruction's own.
+// If there are scales but no wrapper, the scales are operands of the instruction itself.
 template <GemmConfig K, bool SCALED_BLOCKS = (K.scale_a.present || K.scale_b.present) && K.levels == 0> struct HardwareRunOf {
     typedef HardwareRun<K> type;
 };

@@ -1,5 +1,5 @@
-// Runs of a chip's block-scaled instruction: products, or exact sums of groups of them, times both scales; exponents add.
-// Everything is exact in double or int64, as in matrix_unit_run.h.
+// Runs of a chip's block-scaled matrix instruction. Products, or exact sums of groups of products, are multiplied by both scales, and
+// the scales' exponents are added to theirs. All of this is exact in double or int64, as in matrix_unit_run.h.
 #pragma once
 #include "gemm/simt/matrix_unit_run.h"
 #include "gemm/simt/scales.h"
@@ -12,7 +12,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
     static constexpr HardwareModel M = K.hardware;
     static constexpr int R = K.rows, C = K.cols, N = M.products, SIZE = M.kind == HW_GROUPS ? M.group : 1;
     static constexpr int PITCH_A = Stream<K>::PanelA::PITCH, PITCH_B = Stream<K>::PanelB::PITCH;
-    // Of the scales: e8m0, or another format; blocks that fill up an instruction have its code 0.
+    // The format of the scales: e8m0 or another one. Blocks that fill up an instruction have the scale of code 0.
     static constexpr ScaleSide SIDE = K.scale_a.present ? K.scale_a : K.scale_b;
     static constexpr int EMIN = SIDE.powers ? -127 : SIDE.code.quantum + SIDE.code.trailing;
     static_assert(N > 0 && (M.kind == HW_FUSED || M.kind == HW_GROUPS) && K.depth % (N > 0 ? N : 1) == 0);
@@ -34,8 +34,8 @@ template <GemmConfig K> struct ScaledHardwareRun {
         return k / scales->g.block_b * scales->g.block_b < scales->g.k ? without_sign(scales->right(col, k)) : block_scale<SIDE>(0);
     }
 
-    // Exact sum of the products first .. first + SIZE - 1 of those there are, and the exponent that aligns it, which does not count where
-    // all products are zero.
+    // The exact sum of the products [first, first + SIZE), as far as they exist, and the exponent that aligns it. If all products are
+    // zero, the exponent is ZERO_EXPONENT and does not count.
     struct Term {
         double value;
         int exponent;
@@ -60,7 +60,7 @@ template <GemmConfig K> struct ScaledHardwareRun {
         return t;
     }
 
-    // One instruction's step for one output; the terms are walked twice: for the largest exponent, and for the sum.
+    // Computes one instruction's step for one output. It visits the terms twice: for the largest exponent, and for the sum.
     GEMMSIM_HD float step(const T* a, const T* b, int64_t k, int count, int64_t row, int64_t col, float start) const {
         typedef HardwareStep<M, K.add, StepOperands<T>> Step;
         const float inf = from_bits<float>(Carrier<float>::EXPONENT);

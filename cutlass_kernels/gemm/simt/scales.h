@@ -1,23 +1,23 @@
-// Scales of block formats where an accumulator takes them apart from the elements: they multiply totals of groups of terms.
+// Scales of block formats that an accumulator applies apart from the elements: they multiply the partial sums of groups of terms.
 #pragma once
 #include "gemm/simt/k_loop.h"
 
 namespace gemmsim {
 
-// Value of a scale's code, NaN for codes that are not in use; exact, as is the product of two.
+// Returns the value of a scale's code, or NaN for a code that the format does not use. The value is exact, and so is the product of two.
 template <ScaleSide S> GEMMSIM_HD double block_scale(uint32_t code) {
     if constexpr (S.powers) return from_bits<double>(code == 255 ? Carrier<double>::NAN_BITS : (uint64_t)(code + 1023 - 127) << 52);
     else return code >> S.code.bits ? quiet_nan<double>() : decode<S.code, double>(code);
 }
 
-// Those of the lines of one matrix of the batch. An operand in no block format has scale 1.
+// The scales of the lines of one matrix of the batch. An operand that has no block format has scale 1.
 template <GemmConfig K> struct BlockScales {
     static constexpr bool PRESENT_ANY = K.scale_a.present || K.scale_b.present;
     static constexpr bool TENSOR = K.scale_a.tensor || K.scale_b.tensor;
     const GemmArgs& g;
     const uint8_t *a, *b;
 
-    // Lines outside the matrix have scale 1: their outputs are not written.
+    // Lines outside the matrix have scale 1. Their outputs are not written.
     GEMMSIM_HD double left(int64_t row, int64_t k) const {
         if constexpr (!K.scale_a.present) return 1;
         else return row < g.m ? block_scale<K.scale_a>(a[row * g.scale_a_row + k / g.block_a * g.scale_a_block]) : 1.0;
@@ -26,7 +26,7 @@ template <GemmConfig K> struct BlockScales {
         if constexpr (!K.scale_b.present) return 1;
         else return col < g.n ? block_scale<K.scale_b>(b[col * g.scale_b_col + k / g.block_b * g.scale_b_block]) : 1.0;
     }
-    // The tensors' own scales multiplied: exact.
+    // Returns the product of the tensors' own scales, which is exact in double.
     GEMMSIM_HD double tensor() const {
         double t = 1;
         if constexpr (K.scale_a.tensor) t = (double)*g.second_a;
@@ -35,8 +35,8 @@ template <GemmConfig K> struct BlockScales {
     }
 };
 
-// R_C(s + x t), rounded once; x is the product of two scales. Where the carrier is the format, its own multiply-add does if
-// it holds x.
+// Returns R_C(s + x t), rounded once. x is the product of two scales. If the carrier is the format and represents x, the carrier's
+// fused multiply-add suffices.
 template <class T, Cast C> GEMMSIM_HD T scaled_sum(T s, T t, double x, uint32_t R) {
     if constexpr (is_native<T>(C)) {
         const T factor = (T)x;
@@ -45,7 +45,7 @@ template <class T, Cast C> GEMMSIM_HD T scaled_sum(T s, T t, double x, uint32_t 
     return (T)Rounding<double, C, false>::fused(x, (double)t, (double)s, R);
 }
 
-// R_C(x s) with x the tensors' own scales.
+// Returns R_C(x s), where x is the product of the tensors' own scales.
 template <class T, Cast C> GEMMSIM_HD T times_tensor_scale(T s, double x, uint32_t R) {
     return (T)Rounding<double, C, false>::product(x, (double)s, R);
 }

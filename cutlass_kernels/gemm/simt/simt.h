@@ -1,5 +1,6 @@
-// Matrix products on ordinary arithmetic units: out = to_dtype(cast_out(accumulator over k of cast_a(a) cast_b(b))) for
-// batches of matrices of any strides. A block of 256 threads computes a tile, every thread some outputs in registers.
+// Matrix products on ordinary arithmetic units: out = to_dtype(cast_out(accumulator over k of cast_a(a) cast_b(b))), for batches of
+// matrices of any strides. A block computes a tile, and each of its threads has some outputs in registers. These kernels compute every
+// accumulator; gemmsim/backends/cuda/simt/gemm.py launches them.
 #pragma once
 #include "gemm/simt/epilogue.h"
 #include "gemm/simt/implicit_im2col.h"
@@ -14,7 +15,7 @@ template <GemmConfig K> struct Gemm {
     typedef Totals<K> Tile;
     static constexpr int R = K.rows, C = K.cols, M = K.down * R, N = K.across * C;
 
-    // Elements from the tensor's start to matrix `index` of the batch.
+    // Returns the offset in elements from the tensor's start to matrix `index` of the batch.
     static GEMMSIM_HD int64_t offset(const GemmArgs& g, const int64_t* strides, int64_t index) {
         int64_t at = 0;
         GEMMSIM_NO_UNROLL for (int d = g.dims - 1; d >= 0; --d) {
@@ -25,7 +26,7 @@ template <GemmConfig K> struct Gemm {
         return at;
     }
 
-    // Calls use(i, j, row, column) for each output of the thread that is in the matrix.
+    // Calls use(i, j, row, column) for each output of the thread that lies in the matrix.
     template <class USE> static GEMMSIM_HD void outputs(const GemmArgs& g, int64_t row0, int64_t col0, int ty, int tx, USE use) {
         if (K.loaders && ty >= K.down) return;  // the thread only loads
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
@@ -37,7 +38,7 @@ template <GemmConfig K> struct Gemm {
     static GEMMSIM_HD bool selected(const GemmArgs& g, const uint8_t* select, int64_t row, int64_t col) {
         return select[row * g.select_row + col * g.select_col] == g.member;
     }
-    // Whether the block has any output of this member. All threads get the same answer.
+    // Returns whether any output of the block selects this member. All threads get the same result.
     static GEMMSIM_HD bool any_selected(const GemmArgs& g, const uint8_t* select, int64_t row0, int64_t col0, int tid) {
         uint32_t mine = 0;
         outputs(g, row0, col0, tid / K.across, tid % K.across,
@@ -59,7 +60,7 @@ template <GemmConfig K> struct Gemm {
                 [&](int i, int j, int64_t row, int64_t col) { x.v[i][j] = load_value<K.c, T>(c[row * g.c_row + col * g.c_col]); });
     }
 
-    // One more step, k = K, whose term is the addend as it is.
+    // Adds the addend as one more term, without a product. Its random bits have k = K.
     static GEMMSIM_HD void add_last(const Place<K>& place, int64_t k, const Tile& c, Tile& total, Run& run) {
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             uint32_t draw = 0;
@@ -106,7 +107,7 @@ template <GemmConfig K> struct Gemm {
         });
     }
 
-    // The total of a run, for the kernel that joins them.
+    // Writes the partial sum of a run for the kernel that combines them (split_k_reduce.h).
     static GEMMSIM_HD void save_part(const GemmArgs& g, int64_t run, int64_t batch, int64_t row0, int64_t col0, int tid,
                                      const Tile& total) {
         T* const out = (T*)g.totals + (run * g.batches + batch) * g.m * g.n;
@@ -114,7 +115,8 @@ template <GemmConfig K> struct Gemm {
                 [&](int i, int j, int64_t row, int64_t col) { out[row * g.n + col] = total.v[i][j]; });
     }
 
-    // The terms that a block adds, and the runs they are where K is split.
+    // The terms [first, end) that a block adds. With split-K these are the runs [first_run, end_run). For an exact sum first_run is the
+    // number of the slice.
     struct Part {
         int64_t first_run, end_run;
         int first, end;
@@ -130,7 +132,7 @@ template <GemmConfig K> struct Gemm {
             return Part{first, end, (int)runs.begin(first), (int)runs.begin(end)};
         }
     }
-    // An exact sum's part, not rounded.
+    // Computes and writes the block's part of an exact sum, which is not rounded yet.
     static GEMMSIM_HD void save_sum(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid,
                                     Orders<K, Run>& orders, const Run& run) {
         orders.run.start();
@@ -139,7 +141,7 @@ template <GemmConfig K> struct Gemm {
         outputs(g, row0, col0, tid / K.across, tid % K.across,
                 [&](int i, int j, int64_t row, int64_t col) { out[row * g.n + col] = run.part(i, j); });
     }
-    // Each run of a part, and its total saved.
+    // Computes each run of a part and writes its partial sum.
     static GEMMSIM_HD void save_runs(const GemmArgs& g, const Part& part, int64_t batch, int64_t row0, int64_t col0, int tid,
                                      Orders<K, Run>& orders) {
         const RunsOf<K.wrapper[0].order> runs(g.size[0], g.k);
@@ -168,7 +170,7 @@ template <GemmConfig K> struct Gemm {
         stream.k = part.end;
         stream.tid = tid;
         stream.template start<Run::MEASURES>(part.first);
-        // Columns of all groups count as those of one product.
+        // Random bits count the columns of all groups of a convolution as those of one product.
         const int64_t first_row = (K.gathered ? row0 : batch * g.m + row0) + (int64_t)g.row;
         const int64_t first_col = K.gathered ? batch * g.n + col0 : col0;
         const Place<K> place = {first_row, first_col, row0, tid / K.across, tid % K.across, g.seed, g.key};
@@ -198,7 +200,8 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.watch.present) save_events(g, batch, row0, col0, tid, run);
     }
 
-    // Tiles in bands of eight rows of tiles, so that those in flight together share operands.
+    // Computes the tiles of a block. Tiles are ordered in bands of eight rows of tiles, so that tiles computed at the same time share
+    // operands.
     static GEMMSIM_HD void body(const GemmArgs& g, int tid, int64_t block, int64_t blocks) {
         constexpr int64_t BAND = 8;
         if constexpr (K.table.shared) Products<K>::copy(g.products, Stream<K>::table(), tid);
@@ -208,13 +211,13 @@ template <GemmConfig K> struct Gemm {
             const int64_t slice = slices == 1 ? 0 : one / all, at = one - slice * all;
             const int64_t batch = at / each, index = at - batch * each, band = index / (BAND * across);
             const int64_t height = down - band * BAND < BAND ? down - band * BAND : BAND, rest = index - band * BAND * across;
-            block_sync();  // the last tile's terms are no longer read
+            block_sync();  // no thread reads the previous tile's terms any more
             tile(g, part_of(g, slice), batch, (band * BAND + rest % height) * M, rest / height * N, tid);
         }
     }
 };
 
-// Bytes of dynamic shared memory a block needs.
+// The number of bytes of dynamic shared memory that a block needs.
 template <GemmConfig K> constexpr unsigned gemm_shared_bytes() { return Stream<K>::BYTES; }
 
 template <GemmConfig K> GEMMSIM_HD void gemm_body(const GemmArgs& g, uint32_t tid, uint32_t block, uint32_t blocks) {

@@ -1,16 +1,16 @@
-// The second kernel of products whose K is split (split_k.h): totals of runs, from memory, added as their order says, and what follows
-// a product. A thread has an output, a block neighbouring columns.
+// The second kernel of split-K (split_k.h). It reads the partial sums of runs from memory, combines them in their order and applies the
+// epilogue. A thread computes one output, and a block computes neighbouring columns.
 #pragma once
 #include "gemm/simt/simt.h"
 
 namespace gemmsim {
 
-// In the place of a run: its total, computed already. Several are on their way from memory at once.
+// Takes the place of a run in Orders and returns its partial sum from memory. It loads several partial sums at once.
 template <GemmConfig K> struct TotalsRead {
     typedef typename Steps<K>::T T;
     static constexpr int AHEAD = 32;
     const T* next;
-    int64_t step, left;  // from a run to the next; runs to come
+    int64_t step, left;  // elements from a run to the next; number of runs that remain
     T held[AHEAD];
     int at = AHEAD;
 
@@ -26,7 +26,7 @@ template <GemmConfig K> struct TotalsRead {
 };
 struct NoTerms {};
 
-// An exact sum, of its parts.
+// Computes an exact sum from its parts.
 template <GemmConfig K> GEMMSIM_HD void join_sums(const GemmArgs& g, int64_t at, const Place<K>& place, Totals<K>& total) {
     typedef typename RunOf<K>::type Run;
     const typename Run::Part* const parts = (const typename Run::Part*)g.totals;

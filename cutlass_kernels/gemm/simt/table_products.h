@@ -1,14 +1,14 @@
-// Products that are looked up: entry (x, y) of a table for the codes x and y of a term's factors.
+// Products that are looked up in a table: the product of factors with codes x and y is entry (x, y). GemmConfig::table selects them.
 #pragma once
 #include "gemm/simt/steps.h"
 
 namespace gemmsim {
 
-// Entries of 16 bits are whole; what is no number is NOT_SHORT there, and NOT_WHOLE among those of 32 bits.
+// Integer entries have 16 or 32 bits. NaN is NOT_SHORT among entries of 16 bits and NOT_WHOLE among those of 32 bits.
 constexpr int32_t NOT_SHORT = -0x8000;
 
-// What a stream does with a term's factors: nothing; or it takes them for codes. Entries are read in global memory, through
-// the cache of data that nothing writes, or in a copy of the block's own.
+// Converts the elements of panels to factors. Without a table it does nothing. With a table, elements are codes. Entries are read from
+// global memory through the read-only cache, or from the block's own copy in shared memory.
 template <GemmConfig K, bool LOOKED_UP = K.table.columns != 0> struct Products {
     static constexpr unsigned TABLE_BYTES = 0;
     template <class X> GEMMSIM_HD X left(X a) const { return a; }
@@ -17,19 +17,19 @@ template <GemmConfig K, bool LOOKED_UP = K.table.columns != 0> struct Products {
 
 template <GemmConfig K> struct Products<K, true> {
     typedef typename Steps<K>::T T;
-    typedef typename Steps<K>::template Pick<T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;  // of a product
+    typedef typename Steps<K>::template Pick<T, int32_t, SmallIntegers<K>::POSSIBLE>::type Number;  // type of a product
     typedef typename Storage<K.table.dtype>::Word Entry;
     static_assert(K.table.dtype != I16 || SmallIntegers<K>::POSSIBLE);
     static constexpr unsigned TABLE_BYTES = K.table.shared ? (K.table.entries * sizeof(Entry) + 15) / 16 * 16 : 0;
 
     const Entry* entries;
 
-    // The block's copy, for a block that meets at a barrier next.
+    // Copies the table to the block's shared memory. A barrier must follow before a thread reads it.
     static GEMMSIM_HD void copy(const void* from, uint8_t* to, int tid) {
         GEMMSIM_NO_UNROLL for (int i = tid; i < K.table.entries; i += gemm_threads(K))((Entry*)to)[i] = ((const Entry*)from)[i];
     }
 
-    // A term's factors: 1 and the product.
+    // Returns a term's factors: 1 and the product.
     GEMMSIM_HD Number left(int32_t) const { return (Number)1; }
     GEMMSIM_HD Number right(int32_t a, int32_t b) const {
         const Entry x = read(entries + (uint32_t)(a * K.table.columns + b));
