@@ -43,7 +43,7 @@ enum HardwareKind : int32_t { HW_NONE = 0, HW_FUSED = 1, HW_GROUPS = 2, HW_TREE 
 // become.
 enum HardwareOut : int32_t { HW_RZ23 = 0, HW_E8M13 = 1, HW_RNE10 = 2, HW_RNE23 = 3, HW_CAST = 4, HW_CAST_INF = 5 };
 struct HardwareModel {
-    int32_t kind, products, kept, out;                // kept -1: FUSED without truncation
+    int32_t kind, products, kept, out;                // kept: bits below the largest exponent; -1: FUSED without truncation
     int32_t k;                                        // of an instruction: shorter segments are padded with zero products
     int32_t least;                                    // least exponent that addends are aligned to; LEAST_EXPONENT: none
     int32_t group;                                    // GROUPS

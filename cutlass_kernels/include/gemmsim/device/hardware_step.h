@@ -32,7 +32,7 @@ template <> struct CutSum<true> {
     typedef __int128 type;
 };
 
-// Long code, of which a kernel has one copy each.
+// This code is long, so a kernel contains one copy of each function.
 template <Cast C> GEMMSIM_CALL double rounded(Exact x) { return round_exact(x, C, 0); }
 template <Cast C> GEMMSIM_CALL double rounded(LongSum<float>& x) { return x.round(C, 0); }
 

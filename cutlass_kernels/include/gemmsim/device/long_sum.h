@@ -80,7 +80,7 @@ template <class T> struct LongSum {
             x.sticky = x.sticky || (x.mag & 3) != 0;
             x.mag >>= 2;
             x.exp += 2;
-        } else if (x.sticky && bit_length(x.mag) < 100) {  // bring more bits in from below
+        } else if (x.sticky && bit_length(x.mag) < 100) {  // take in more bits from below
             const int up = 126 - bit_length(x.mag);
             x.mag = (x.mag << up) | (limb[top - 2] >> (64 - up));
             x.exp -= up;

@@ -1,6 +1,6 @@
 // Rounding functors: structs with `static T apply(T x)`, all constants folded, the same on host and device. x is exact or rounded
-// to odd, so that this is the only rounding. T is float or double. P is the number of significand bits of the result, and s = F + 1
-// - P with F the carrier's fraction bits. "Cost" counts instructions on top of the multiply-add that made x, in float.
+// to odd, so that this is the only rounding. T is float or double. P is the number of significand bits of the result. The carrier has F
+// fraction bits, and s = F + 1 - P. "Cost" counts instructions on top of the multiply-add that made x, in float.
 //
 //   functor         cost  instructions         valid for                               rounding
 //   NoRound          0                         everything                              none

@@ -18,7 +18,7 @@ namespace gemmsim {
 // the bits above.
 GEMMSIM_HD constexpr bool cut_suffices(const Cast& c) { return c.mode == RTZ || c.mode == SR || c.mode == RNA; }
 
-// Exact arithmetic in integers of 128 bits: long code, of which a kernel has one copy each.
+// Exact arithmetic in integers of 128 bits. This code is long, so a kernel contains one copy of each function.
 template <Cast C> GEMMSIM_CALL double exact_fused(double a, double b, double s, uint32_t R) { return fused_step(a, b, s, C, R); }
 template <Cast C> GEMMSIM_CALL double exact_product_to(double a, double b, uint32_t R) { return product_step(a, b, C, R); }
 template <Cast C> GEMMSIM_CALL double exact_sum_to(double q, double s, uint32_t R) { return sum_step(q, s, C, R); }
