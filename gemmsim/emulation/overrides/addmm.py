@@ -1,4 +1,4 @@
-"""Lowerings of products that are scaled and added to something: addmm and its kin."""
+"""Overrides of products that are scaled and added to a tensor: addmm, addmv, baddbmm and addbmm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["added", "in_order"]
 
 
 class _Scaled(torch.autograd.Function):
-    """An operand as it is, whose gradient is multiplied by a number: PyTorch scales gradients of finished products."""
+    """The identity, whose gradient is multiplied by a number.
+
+    PyTorch scales the gradients of operands after their products.
+    """
 
     generate_vmap_rule = True
 
@@ -35,7 +38,7 @@ class _Scaled(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """``alpha * p + beta * c`` in p's dtype, rounded to ``dtype``. The gradient of p is the sum's, not scaled."""
+    """``alpha * p + beta * c`` in p's dtype, rounded to ``dtype``. The gradient of p is the sum's, without alpha."""
 
     generate_vmap_rule = True
 
@@ -60,11 +63,11 @@ class _Sum(torch.autograd.Function):
 def added(
     at: Site, c: Tensor, a: Tensor, b: Tensor, beta: float = 1, alpha: float = 1, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """``beta * c + alpha * (a @ b)``: the product in float32 (or float64 where it needs that), one rounding at last.
+    """``beta * c + alpha * (a @ b)``: the product in float32 (float64 if it needs that), and one rounding at the end.
 
-    c broadcasts to the result and has the operands' dtype, which the result has too, or ``dtype``; for beta = 0 it is
-    not looked at. The gradients of a and b are products with the result's gradient, rounded, then times alpha; that of
-    c is PyTorch's sum.
+    c broadcasts to the result. It has the operands' dtype, and so has the result unless ``dtype`` is given. For beta =
+    0 c is not read. The gradients of a and b are products with the result's gradient, rounded, then times alpha. The
+    gradient of c is PyTorch's sum.
     """
     to = a.dtype if dtype is None else dtype
     if beta == 1 and alpha == 1 and a.dim() == b.dim() == 2 and c.dim() == 1 and c.shape[0] == b.shape[1]:
@@ -78,7 +81,7 @@ def added(
 
 
 def in_order(given: tuple[Any, ...], beta: Any, alpha: Any) -> tuple[list[Any], Any, Any]:
-    """Tensors and factors of a call; PyTorch's older order has the numbers, beta first, among the tensors."""
+    """Tensors and factors of a call. In PyTorch's older order the factors, beta first, are among the tensors."""
     numbers = [g for g in given if isinstance(g, (int, float))]
     tensors = [g for g in given if isinstance(g, Tensor)]
     if numbers:
@@ -101,7 +104,7 @@ def _fit(c: Tensor, a: Tensor, b: Tensor, ranks: tuple[int, int], inplace: bool)
 
 
 def _addition(at: Site, given: tuple[Any, ...], ranks: tuple[int, int], how: dict[str, Any], inplace: bool) -> Any:
-    """One of addmm, addmv, baddbmm, of arguments as given."""
+    """Computes one of addmm, addmv and baddbmm from its arguments as given."""
     tensors, beta, alpha = in_order(given, how.get("beta", 1), how.get("alpha", 1))
     dtype = how.get("out_dtype")
     if len(tensors) != 3:
@@ -123,7 +126,7 @@ _BMM = ("input|self", "batch1", "batch2", "out_dtype")
 
 
 def _split(given: tuple[Any, ...], how: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The dtype of the result, which overloads have in fourth place, among the keywords."""
+    """Moves the result's dtype, the fourth argument of some overloads, to the keywords."""
     if len(given) > 3 and isinstance(given[3], torch.dtype):
         return given[:3], {**how, "out_dtype": given[3]}
     return given, how
@@ -172,7 +175,7 @@ def _addbmm_(at: Site, *given: Any, **how: Any) -> Any:
 
 
 def _examples_added(at: Site, given: tuple[Any, ...], how: dict[str, Any], inplace: bool) -> Any:
-    """A product for each example, added to the sum so far, which is rounded each time: as PyTorch does it."""
+    """One product per example, each added to the sum so far, which is rounded each time as in PyTorch."""
     tensors, beta, alpha = in_order(given, how.get("beta", 1), how.get("alpha", 1))
     if len(tensors) != 3:
         return NotImplemented

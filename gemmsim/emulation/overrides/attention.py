@@ -1,4 +1,4 @@
-"""Lowerings of attention: two products with a scale, a mask, a softmax and dropout between them."""
+"""Overrides of attention: two products with a scale, a mask, a softmax and dropout between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmsim.ops.dispatch import unobserved
 
 from ..autocast import autocast, is_enabled
 from ..rowwise_rules import RowSteps
-from . import attention_layers  # noqa: F401  # it fills the table
+from . import attention_layers  # noqa: F401  # importing it registers overrides
 from .layouts import gradient_laid, like_operand
 from .matmul import FLOATS, product
 from .rowwise import softmax
@@ -34,7 +34,7 @@ def attention(
     qk: Site, pv: Site, rows: Site, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """Attention as kernels compute it: scores in float32 (float64 for float64), scaled after the product."""
+    """Attention as PyTorch's kernels compute it: scores in float32 (float64 for float64), scaled after the product."""
     return _attend(qk, pv, rows, query, key, value, attn_mask, dropout_p, is_causal, None, scale, enable_gqa)[0]
 
 
@@ -49,7 +49,7 @@ def _math(
     dropout_p: float = 0.0, is_causal: bool = False, dropout_mask: Tensor | None = None, *,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """The result and the weights."""
+    """``_scaled_dot_product_attention_math``: the result and the weights."""
     out, weights, _ = _attend(
         qk, pv, rows, query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, scale, enable_gqa
     )
@@ -66,7 +66,7 @@ def _flash(
     qk: Site, pv: Site, rows: Site, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0,
     is_causal: bool = False, *, attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    """The result and the logarithm of the sum of exponentials of each row of scores."""
+    """The result, and the logarithm of the sum of exponentials of each row of scores."""
     out, _, scores = _attend(qk, pv, rows, query, key, value, attn_mask, dropout_p, is_causal, None, scale, False)
     return out if out is NotImplemented else (out, torch.logsumexp(scores, -1))
 
@@ -75,18 +75,18 @@ def _attend(
     qk: Site, pv: Site, rows: Site, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float,
     causal: bool, kept: Tensor | None, scale: float | None, gqa: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """The result, the weights it multiplies, and the scores after scale and mask; NotImplemented three times where
-    PyTorch has to say what is wrong.
+    """The result, the weights that it multiplies, and the scores after scale and mask.
 
-    ``kept``: the elements that dropout keeps, in place of random ones.
+    All three are NotImplemented where PyTorch has to raise its own error. ``kept``: the elements that dropout keeps,
+    instead of random ones.
     """
-    if type(mask).__name__ == "CausalBias" and not causal:  # torch.nn.attention.bias: a mask that is not yet made
+    if type(mask).__name__ == "CausalBias" and not causal:  # torch.nn.attention.bias: a mask that has not been made yet
         mask = mask._materialize(query.device)  # type: ignore[union-attr]
     query, key, value, mask = autocast(query, key, value, mask)
     if not _fits(query, key, value, mask, dropout, causal, gqa):
         return NotImplemented, NotImplemented, NotImplemented
     device = query.device.type
-    if is_enabled(device):  # below attention PyTorch has no autocast any more
+    if is_enabled(device):  # PyTorch applies no autocast below attention
         with torch.autocast(device, enabled=False):
             return _attend(qk, pv, rows, query, key, value, mask, dropout, causal, kept, scale, gqa)
     if _is_fused(query, key, value, mask, dropout, gqa):
@@ -108,22 +108,25 @@ def _attend(
         weights = torch.dropout(weights, dropout, True)
     weights = weights.to(value.dtype)
     out = product(pv, weights, value)
-    if mask is None or not mask.requires_grad:  # a mask that is learned has no fused kernel
+    if mask is None or not mask.requires_grad:  # no fused kernel takes a mask that requires a gradient
         out = _laid_as_query(out, query, key, value, dropout)
     return out, weights, scores
 
 
 def _laid_as_query(out: Tensor, query: Tensor, key: Tensor, value: Tensor, dropout: float) -> Tensor:
-    """``out`` in the layout of ``query`` where PyTorch's fused kernels run, which give it that: models take views."""
+    """``out`` in the layout of ``query`` if PyTorch would run a fused kernel.
+
+    These kernels give their result that layout, and models take views of it.
+    """
     alike = out.dim() == 4 and out.shape == query.shape and all(t.stride(-1) == 1 for t in (query, key, value))
-    if not alike or (dropout > 0 and not query.is_cuda):  # these have no dropout on the CPU
+    if not alike or (dropout > 0 and not query.is_cuda):  # fused kernels have no dropout on the CPU
         return out
     found: Tensor = like_operand(out, query)
     return found
 
 
 def _is_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, gqa: bool) -> bool:
-    """Whether PyTorch's fused kernel runs on a CPU, whose gradients have the heads next to their elements."""
+    """Whether PyTorch's fused kernel runs on a CPU. Its gradients have the heads next to their elements."""
     if dropout > 0 or (mask is not None and mask.requires_grad):
         return False
     if not all(t.dim() == 4 and t.device.type == "cpu" and t.stride(-1) == 1 for t in (query, key, value)):
@@ -137,7 +140,7 @@ def _heads_inside(grad: Tensor) -> Tensor:
 
 
 def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor:
-    """``query @ key.mT`` times the scale, in float32 or float64: no rounding to a narrow dtype between the two."""
+    """``query @ key.mT`` times the scale, in float32 or float64, without rounding to a narrow dtype between the two."""
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     if qk.plan is None:
         found = torch.matmul(query.to(wide), key.to(wide).mT)
@@ -149,7 +152,10 @@ def _scores(qk: Site, query: Tensor, key: Tensor, scale: float | None) -> Tensor
 
 
 def _may_overwrite(scores: Tensor, mask: Tensor | None = None) -> bool:
-    """Whether scores, which nobody has saved, can take the result of the next step, to which ``mask`` is added."""
+    """Whether the next step may write its result into ``scores``, because autograd has not saved them.
+
+    ``mask``: the tensor that the next step adds.
+    """
     if torch.compiler.is_compiling() or not unobserved(scores, mask):
         return False
     if mask is None:
@@ -158,7 +164,7 @@ def _may_overwrite(scores: Tensor, mask: Tensor | None = None) -> bool:
 
 
 def _added(mask: Tensor, scores: Tensor) -> Tensor:
-    """A boolean mask as numbers that are added: 0 where it is true, -inf where it hides."""
+    """A boolean mask as numbers to add: 0 where it is true, -inf where it is false and hides."""
     return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, float("-inf"))
 
 
@@ -166,7 +172,8 @@ def _weights(rows: Site, scores: Tensor) -> Tensor:
     """The softmax of each row; 0 for a row that is hidden entirely."""
     steps: RowSteps | None = rows.plan  # type: ignore[assignment]
     if steps is None:
-        if scores.device.type == "cpu" and unobserved(scores):  # a look at the result costs less than masks of all
+        # A check of the result costs less than masks of all rows.
+        if scores.device.type == "cpu" and unobserved(scores):
             found = torch.softmax(scores, -1)
             if not found[..., :1].isnan().any():
                 return found
@@ -176,7 +183,7 @@ def _weights(rows: Site, scores: Tensor) -> Tensor:
 
 
 def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, gqa: bool) -> bool:
-    """Whether PyTorch takes this call: its own error says what is wrong with others."""
+    """Whether PyTorch accepts this call; for others, its own error says what is wrong."""
     if q.is_nested or k.is_nested or v.is_nested or min(q.dim(), k.dim(), v.dim()) < 2:
         return False
     if q.dtype not in FLOATS or q.dtype != k.dtype or q.dtype != v.dtype or q.device != k.device:

@@ -1,4 +1,4 @@
-"""Layers of attention: PyTorch's Python function, and its fused operators for inference as compositions of calls."""
+"""Overrides of attention layers: PyTorch's Python function, and its fused operators for inference as compositions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _F = torch.nn.functional
 
 
 def _at(child: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``call(...)`` at the path of a child of the module that runs, where it has one of this name.
+    """``call(...)`` at the path of a child of the running module, if it has a child of this name.
 
-    The fused operators take the children's weights; their modules never run.
+    The fused operators take the children's weights; the child modules never run.
     """
     modes = [mode for mode in torch.overrides._get_current_function_mode_stack() if isinstance(mode, Placed)]
     places = [mode.places for mode in modes if mode.places is not None]
@@ -34,7 +34,7 @@ def _at(child: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _masks(mask: Tensor | None, mask_type: int | None, heads: int) -> tuple[Tensor | None, Tensor | None]:
-    """The mask of pairs and the mask of keys that a merged mask means; True hides.
+    """The mask of pairs and the mask of keys that a merged mask means. True hides an element.
 
     ``mask_type``: 0 is (L, S), 1 is (B, S), 2 is (B, heads, L, S).
     """
@@ -63,9 +63,9 @@ def _multihead(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """``torch._native_multi_head_attention``: what nn.MultiheadAttention computes where it does not take this operator.
+    """``torch._native_multi_head_attention``, computed as nn.MultiheadAttention does without this operator.
 
-    Operands are (B, L, E). Without ``need_weights`` there are no weights.
+    Operands are (B, L, E). Without ``need_weights`` no weights are returned.
     """
     padded = None
     if query.is_nested:
@@ -113,7 +113,7 @@ def _encoder_layer(
     mask: Tensor | None = None,
     mask_type: int | None = None,
 ) -> Tensor:
-    """``torch._transformer_encoder_layer_fwd``: what nn.TransformerEncoderLayer computes where it does not take it."""
+    """``torch._transformer_encoder_layer_fwd``, computed as nn.TransformerEncoderLayer does without this operator."""
     hidden = None
     if src.is_nested:
         src, hidden = _padded(src)
@@ -146,7 +146,7 @@ def _encoder_layer(
 
 
 def _padded(x: Tensor) -> tuple[Tensor, Tensor]:
-    """A nested tensor (B, *, E) with zeros to the longest, and where they are."""
+    """A nested tensor (B, *, E), padded with zeros to the longest entry, and the mask of the padding."""
     lengths = x._nested_tensor_size()[:, 0].to(x.device)
     full = x.to_padded_tensor(0.0)
     return full, torch.arange(full.shape[1], device=x.device) >= lengths.unsqueeze(1)
@@ -159,7 +159,7 @@ def _nested(x: Tensor, hidden: Tensor) -> Tensor:
 
 
 def _check_keys(mask: Tensor, length: int, batch: int) -> None:
-    """PyTorch's check of a mask of keys, in a form that the compiler traces under a mode."""
+    """PyTorch's check of a mask of keys, in a form that the compiler can trace under a mode."""
     for dim, size in ((0, batch), (1, length)):
         if mask.shape[dim] != size:
             raise AssertionError(f"Expected key_padded_mask.shape[{dim}] to be {size}, but got {mask.shape[dim]}")
@@ -167,7 +167,7 @@ def _check_keys(mask: Tensor, length: int, batch: int) -> None:
 
 def _register() -> None:
     body = unseen(_F.multi_head_attention_forward)
-    body.__globals__["_check_key_padding_mask"] = _check_keys  # of this copy of the function alone
+    body.__globals__["_check_key_padding_mask"] = _check_keys  # only in this copy of the function
     TABLE[_F.multi_head_attention_forward] = Entry((), body, body=True)
     for name, run in (("_native_multi_head_attention", _multihead), ("_transformer_encoder_layer_fwd", _encoder_layer)):
         for spelling in (getattr(torch, name, None), *packets(name, "default")):

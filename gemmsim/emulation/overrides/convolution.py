@@ -1,4 +1,4 @@
-"""Lowerings of convolutions."""
+"""Overrides of convolutions and transposed convolutions over one to three dimensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _KINDS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", 
 
 
 def _geometry(n: int, x: Tensor, weight: Tensor, bias: Tensor | None, given: ConvArguments, transposed: bool) -> Any:
-    """The index map, or None for what PyTorch refuses or has nothing to multiply in: it says so itself."""
+    """The index map; None for arguments that PyTorch refuses or that have nothing to multiply.
+
+    PyTorch computes those or raises its own error.
+    """
     tensors = (x, weight) if bias is None else (x, weight, bias)
     if any(not isinstance(t, Tensor) or t.dtype not in FLOATS or t.dtype != x.dtype for t in tensors):
         return None
@@ -37,7 +40,7 @@ def _geometry(n: int, x: Tensor, weight: Tensor, bias: Tensor | None, given: Con
 def _conv(
     at: Site, n: int, x: Tensor, weight: Tensor, bias: Tensor | None, given: ConvArguments, transposed: bool = False
 ) -> Any:
-    """A convolution over n dimensions of images or of one image."""
+    """A convolution over n dimensions of a batch of images or of one image."""
     x, weight, bias = autocast(x, weight, bias)
     where = _geometry(n, x, weight, bias, given, transposed)
     if where is None or at.plan is None:
@@ -48,7 +51,7 @@ def _conv(
 
 
 def _forward(n: int) -> Any:
-    """The lowering of ``torch.conv{n}d``."""
+    """The override of ``torch.conv{n}d``."""
 
     def conv(
         at: Site, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
@@ -60,7 +63,7 @@ def _forward(n: int) -> Any:
 
 
 def _transpose(n: int) -> Any:
-    """The lowering of ``torch.conv_transpose{n}d``."""
+    """The override of ``torch.conv_transpose{n}d``."""
 
     def conv_transpose(
         at: Site, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
@@ -86,7 +89,10 @@ for _n in (1, 2, 3):
     names=_NAMES,
 )
 def _convolution(*given: Any, **more: Any) -> Any:
-    """Any of the six, of as many dimensions as the weight has; switches of libraries at the end say nothing here."""
+    """Any of the six convolutions; the rank of the weight gives the number of dimensions.
+
+    The switches of libraries at the end of the arguments have no effect.
+    """
     sites, rest = given[: len(_KINDS)], given[len(_KINDS) :]
     return _any_convolution(sites, *rest, **more)
 
@@ -100,7 +106,7 @@ def _any_convolution(
         return NotImplemented
     given = ConvArguments(stride, padding, dilation, groups, output_padding if transposed else 0)
     at = sites[n - 1 + 3 * bool(transposed)]
-    if at.plan is None:  # a rule leaves this kind to PyTorch
+    if at.plan is None:  # a rule makes this kind native
         return NotImplemented
     return _conv(at, n, x, weight, bias, given, bool(transposed))
 
@@ -118,7 +124,7 @@ def _convolution_mode(
     dilation: Any,
     groups: int,
 ) -> Any:
-    """With padding "same" or "valid"."""
+    """A convolution with padding "same" or "valid"."""
     n = weight.dim() - 2
     if n not in (1, 2, 3) or x.dim() != weight.dim():
         return NotImplemented
@@ -127,7 +133,7 @@ def _convolution_mode(
 
 @lowers("conv1d", torch.conv_tbc, *packets("conv_tbc", "default"), names=("input|self", "weight", "bias", "pad"))
 def _conv_tbc(at: Site, x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
-    """Of x (time, batch, channels) with a weight (positions, channels, channels of the result)."""
+    """A convolution of x (time, batch, channels) with a weight (positions, channels, channels of the result)."""
     if not isinstance(bias, Tensor) or x.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:
         return NotImplemented
     given = ConvArguments(1, pad, 1, 1)

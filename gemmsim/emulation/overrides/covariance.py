@@ -1,4 +1,4 @@
-"""Lowerings of covariances: PyTorch's steps, one of which is a product."""
+"""Overrides of ``cov`` and ``corrcoef``: PyTorch's steps, one of which is a product."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 def _cov(
     at: Site, x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Any:
-    """Rows are variables. Weights count and weigh observations."""
+    """Covariance of the variables in rows. ``fweights`` count the observations, ``aweights`` weigh them."""
     rows = x.reshape(1, -1) if x.dim() < 2 else x
     weights = [w for w in (fweights, aweights) if w is not None]
     if x.dtype not in FLOATS or rows.dim() != 2 or rows.shape[1] == 0:

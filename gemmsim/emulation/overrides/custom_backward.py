@@ -1,4 +1,4 @@
-"""Lowerings of calls with gradient formulas of their own: Euclidean distances, bilinear forms, outer products."""
+"""Overrides of calls with gradient formulas of their own: Euclidean distances, bilinear forms, outer products."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MODES = {
 
 
 class _EuclideanDistance(torch.autograd.Function):
-    """Distances of the rows of x and of y: the root of one product in which their squared norms are two more terms.
+    """Distances between the rows of x and of y, as the square root of one product.
 
-    The gradient is PyTorch's formula, 0 where a distance is; its products take x and y as the forward pass multiplied
-    them.
+    The squared norms are two more terms of this product. The gradient is PyTorch's formula, which is 0 where a distance
+    is 0. Its products take x and y as the forward pass multiplied them.
     """
 
     generate_vmap_rule = True
@@ -84,7 +84,7 @@ def _distances(at: Site, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
-    """``torch.cdist`` where PyTorch computes it by a product: p = 2, more than 25 points or asked for."""
+    """``torch.cdist`` where PyTorch computes it by a product: p = 2, and more than 25 points or on request."""
     x, y = full_precision(x, y)
     if not all(isinstance(t, Tensor) and t.dtype in FLOATS and t.dim() > 1 for t in (x, y)):
         return NotImplemented
@@ -109,7 +109,10 @@ def _cdist(at: Site, x: Any, y: Any, p: float, mode: int) -> Any:
 
 
 def _batched(t: Tensor, batch: torch.Size) -> Tensor:
-    """``t`` with one batch dimension, none for one matrix: what is broadcast is repeated, its gradients summed."""
+    """``t`` with one batch dimension, or with none for one matrix.
+
+    Broadcast elements are repeated, and their gradients are summed.
+    """
     count = batch.numel()
     if count == 1:
         return t.reshape(t.shape[-2:])
@@ -131,8 +134,8 @@ def _cdist_numbered(at: Site, x1: Any, x2: Any, p: float = 2.0, compute_mode: in
 class _Trilinear(torch.autograd.Function):
     """``out[n, o] = sum over i, j of x[n, i] * weight[o, i, j] * y[n, j]``, by PyTorch's products.
 
-    They are x by weight[o], then by y for each row. The gradients are PyTorch's, too: each o's products, added up in
-    the dtype of the operands.
+    These are x by weight[o], then by y for each row. The gradients are PyTorch's, too: the products of each o, added up
+    in the dtype of the operands.
     """
 
     generate_vmap_rule = True
@@ -141,7 +144,7 @@ class _Trilinear(torch.autograd.Function):
     def forward(
         x: Tensor, weight: Tensor, y: Tensor, plan: AffinePlan, seeds: tuple[Any, Any], counter: Any, site: Any
     ) -> tuple[Tensor, ...]:
-        """The result; x, weight and y as multiplied."""
+        """The result, then x, weight and y as multiplied."""
         outs, i, j = weight.shape
         columns = weight.permute(1, 0, 2).reshape(i, outs * j)
         half, left, right = AffineFunction.forward(
@@ -155,7 +158,7 @@ class _Trilinear(torch.autograd.Function):
         assert out is not None
         weight_cast = weight.clone() if right is None else right.reshape(i, outs, j).permute(1, 0, 2).contiguous()
         return (
-            out.squeeze(-1) + 0.0,  # PyTorch adds it to zeros: no -0
+            out.squeeze(-1) + 0.0,  # PyTorch adds it to zeros, which gives no -0
             x.clone() if left is None else left,
             weight_cast,
             y.clone() if last is None else last.squeeze(-1),
@@ -219,7 +222,7 @@ def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
 
 
 class _Outer(torch.autograd.Function):
-    """``torch.addr``, which is PyTorch's; its gradients are products of a matrix with a vector."""
+    """``torch.addr``, which PyTorch computes. Its gradients are products of a matrix with a vector."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""The lowering of einsum: PyTorch's order of operations, each pair of operands one batched product."""
+"""The override of einsum: PyTorch's order of operations, with one batched product for each pair of operands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _einsum_op(at: Site, equation: str, operands: Any, path: Any = None) -> Any:
 
 
 def _labels(sub: Any) -> str | None:
-    """Labels of one operand as letters: PyTorch's numbers begin with the capitals."""
+    """Labels of one operand as letters, of which PyTorch numbers the capitals first; None for invalid labels."""
     if any(n is not Ellipsis and not 0 <= n < 52 for n in sub):
         return None
     return "".join("..." if n is Ellipsis else _LABELS[n] for n in sub)
@@ -65,18 +65,18 @@ def _labels(sub: Any) -> str | None:
 
 @assume_constant_result
 def _path(equation: str, shapes: str, strategy: str) -> list[int] | None:
-    """The pairs that opt_einsum contracts, as PyTorch asks it; None where it refuses the equation."""
+    """The pairs that opt_einsum contracts, requested as PyTorch does it; None if it refuses the equation."""
     sizes = [tuple(int(n) for n in shape.split(",") if n) for shape in shapes.split(";")]
     optimizer = torch.backends.opt_einsum.get_opt_einsum()
     try:
         pairs = optimizer.contract_path(equation, *sizes, optimize=strategy, shapes=True)[0]
-    except Exception:  # PyTorch asks in the same way, and its error is the user's
+    except Exception:  # PyTorch makes the same request and raises the error for the user
         return None
     return [i for pair in pairs for i in pair]
 
 
 def _split(equation: str) -> tuple[list[str], str | None] | None:
-    """Labels of each operand and of the result (None: not given), with "." for an ellipsis; None for no equation."""
+    """Labels of each operand and of the result (None: not given), "." for an ellipsis; None for an invalid equation."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     sides = [side.replace("...", _ELLIPSIS) for side in (*left.split(","), right)]
     if any(c != _ELLIPSIS and c not in _LABELS for side in sides for c in side):
@@ -89,7 +89,7 @@ def _split(equation: str) -> tuple[list[str], str | None] | None:
 def _places(inputs: list[str], output: str | None, ellipsis: int) -> tuple[list[str], int] | None:
     """All dimensions in the order of PyTorch's aligned operands, and how many of them the result has.
 
-    Ellipsis dimensions are called ".0", ".1" and so on.
+    Ellipsis dimensions are called ".0", ".1" and so on. The value is None for an invalid result.
     """
     dots = [f".{i}" for i in range(ellipsis)]
     seen = "".join(inputs)
@@ -105,7 +105,11 @@ def _places(inputs: list[str], output: str | None, ellipsis: int) -> tuple[list[
 
 
 def _aligned(op: Tensor, labels: str, names: list[str], ellipsis: int) -> Tensor | None:
-    """``op`` with the dimensions ``names`` in order, those it lacks of size one, diagonals of repeated labels taken."""
+    """``op`` with the dimensions ``names`` in order.
+
+    Dimensions that it lacks have size one, and repeated labels take the diagonal. The value is None if ``op`` does not
+    fit.
+    """
     covered = op.dim() - sum(c != _ELLIPSIS for c in labels)
     if covered < 0 or (covered and _ELLIPSIS not in labels):
         return None
@@ -166,7 +170,10 @@ def _sizes_agree(ops: list[Any]) -> bool:
 
 
 def _pairwise(at: Site, ops: list[Any], results: int, path: list[int] | None) -> Any:
-    """Operands of equal rank contracted: left to right, or along ``path``. ``results``: how many dimensions stay."""
+    """Contracts operands of equal rank from left to right, or along ``path``.
+
+    ``results``: number of dimensions that remain.
+    """
     counts = [len([t for t in ops if t.shape[d] != 1]) for d in range(ops[0].dim())]
     if path is not None and len(path) != 2 * (len(ops) - 1):
         return NotImplemented
@@ -197,9 +204,9 @@ def _pairwise(at: Site, ops: list[Any], results: int, path: list[int] | None) ->
 
 
 def _pair(at: Site, left: Tensor, right: Tensor, contracted: list[int]) -> Any:
-    """Two operands of equal rank multiplied and summed over ``contracted``, in which both are larger than one.
+    """Multiplies two operands of equal rank and sums over ``contracted``, in which both are larger than one.
 
-    Dimensions that both have are the batch. Where the result has those of the second operand before those of the first,
+    Dimensions that both have are the batch. If the result has the second operand's dimensions before the first's,
     PyTorch exchanges the operands.
     """
     if not contracted:

@@ -1,4 +1,4 @@
-"""How results lie in memory: as PyTorch lays those of the same calls, of which models take views."""
+"""Gives results the memory layout that PyTorch gives those of the same calls, because models take views of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["as_elementwise", "gradient_laid", "in_columns", "in_rows", "like_ima
 
 
 def like_images(out: Any, x: Tensor) -> Any:
-    """``out`` with its channels last where those of images ``x`` lie so, as norms have it."""
+    """``out`` with channels last if the images ``x`` have them last, as the results of PyTorch's norms do."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if last is None or not isinstance(out, Tensor) or suggest_memory_format(x) is not last:
         return out
@@ -23,17 +23,17 @@ def like_images(out: Any, x: Tensor) -> Any:
 
 
 def in_rows(out: Any) -> Any:
-    """``out`` contiguous, as softmax over any dimension has it."""
+    """``out`` as a contiguous tensor, which softmax over any dimension returns."""
     return out.contiguous() if isinstance(out, Tensor) else out
 
 
 def in_columns(out: Tensor) -> Tensor:
-    """Matrices that lie column after column."""
+    """The matrices ``out``, stored column by column."""
     return out.mT.contiguous().mT
 
 
 class _GradientLaid(torch.autograd.Function):
-    """An operand as it is, whose gradient is laid anew."""
+    """The identity, whose gradient gets another layout."""
 
     generate_vmap_rule = True
 
@@ -51,7 +51,7 @@ class _GradientLaid(torch.autograd.Function):
 
 
 def gradient_laid(x: Tensor, lay: Callable[[Tensor], Tensor]) -> Tensor:
-    """``x``, whose gradient lies as ``lay`` lays it. Compiled code lays its tensors itself."""
+    """``x``, whose gradient gets the layout that ``lay`` gives it. Compiled code chooses layouts itself."""
     if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and x.requires_grad):
         return x
     found: Tensor = _GradientLaid.apply(x, lay)
@@ -59,7 +59,7 @@ def gradient_laid(x: Tensor, lay: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 class _UpstreamSeen(torch.autograd.Function):
-    """A result as it is, whose incoming gradient is shown to ``seen``."""
+    """The identity, whose incoming gradient is passed to ``seen``."""
 
     generate_vmap_rule = True
 
@@ -78,11 +78,14 @@ class _UpstreamSeen(torch.autograd.Function):
 
 
 class _Elementwise:
-    """How PyTorch lays the gradient of an operation that goes through its operands entry by entry: in the order of
-    the first operand of the backward operation that has one, where a dimension that is expanded has none."""
+    """The layout that PyTorch gives the gradient of an elementwise operation.
+
+    Dimensions have the order of the first operand of the backward operation that has one. An expanded dimension has
+    none.
+    """
 
     def __init__(self) -> None:
-        self.before: Tensor | None = None  # operands of the backward operation before and after the incoming gradient
+        self.before: Tensor | None = None  # operands of the backward operation: before and after the incoming gradient
         self.upstream: Tensor | None = None
         self.after: Tensor | None = None
 
@@ -98,9 +101,10 @@ class _Elementwise:
 
 
 def as_elementwise(run: Callable[[Tensor], Any], x: Tensor, *, saved: Literal["x", "result"] | None) -> Any:
-    """``run(x)``, whose gradient lies as PyTorch lays that of an operation entry by entry.
+    """``run(x)``, whose gradient has the layout that PyTorch gives elementwise operations.
 
-    ``saved``: what its backward operation takes, too: x after the incoming gradient, or the result before it.
+    ``saved``: the other operand of the backward operation. It is x, after the incoming gradient, or the result, before
+    it. None: there is no other operand.
     """
     if torch.compiler.is_compiling() or not (torch.is_grad_enabled() and x.requires_grad):
         return run(x)

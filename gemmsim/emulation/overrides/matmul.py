@@ -1,4 +1,4 @@
-"""Lowerings of the products of two tensors: linear, matmul and their kin."""
+"""Overrides of products of two tensors: linear, matmul, mm, bmm, mv, dot and similar calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .table import Site, lowers, packets
 __all__ = ["FLOATS", "apart", "autocast", "linear", "multiplies", "nth", "product"]
 
 _F = torch.nn.functional
-#: Dtypes whose products are emulated; integer products are exact, complex ones PyTorch's.
+#: Dtypes whose products are emulated. Integer products are exact, and complex products are native.
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _MASK = (1 << 62) - 1
 #: An odd number far from those that steps and streams add to a seed.
@@ -26,12 +26,15 @@ _NEXT = 0x2545F4914F6CDD1D
 
 
 def nth(at: Site, n: int) -> Site:
-    """The site of product n of a call that makes several: the same, with random bits of its own."""
+    """The call site of product n of a call with several products.
+
+    It is the same site with random bits of its own.
+    """
     return at if n == 0 or at.seed is None else at._replace(seed=(at.seed + n * _NEXT) & _MASK)
 
 
 def apart(a: Tensor, b: Tensor) -> Tensor:
-    """b, as another tensor where it is a: tracers take no tensor twice as an argument of an autograd function."""
+    """``b``, or a view of it if it is ``a``: tracers refuse one tensor as two arguments of an autograd function."""
     return b.view_as(b) if b is a else b
 
 
@@ -45,10 +48,11 @@ def product(
     dtype: torch.dtype | None = None,
     fits: bool = False,
 ) -> Tensor:
-    """``torch.matmul(a, b)`` as the site says, plus a vector; ``linear``: b is (N, K). Operands as autocast left them.
+    """``torch.matmul(a, b)`` as the call site says, plus the vector ``addend``; with ``linear``, b is (N, K).
 
-    The result's dtype is the operands', or ``dtype``. A site without a plan is PyTorch's own product, and PyTorch
-    refuses what does not multiply, in its own words. ``fits``: the caller has asked ``multiplies``.
+    The operands already have autocast's dtypes. The result has the operands' dtype, or ``dtype``. A site without a plan
+    gives PyTorch's own product. Operands that do not multiply go to PyTorch, too, which raises its own error. ``fits``:
+    whether the caller has already checked ``multiplies``.
     """
     plan = at.plan
     if plan is None or not (fits or multiplies(a, b, addend, linear)):
@@ -57,7 +61,7 @@ def product(
         return out if addend is None else (out + addend).to(out.dtype)
     if type(a).__name__ == "DTensor" or type(b).__name__ == "DTensor":
         prepare()
-        if addend is not None:  # processes that hold parts of the sum add it after all parts
+        if addend is not None:  # the addend is added once, after the parts of all processes
             return product(at, a, b, linear=linear, dtype=dtype) + addend
         at = at._replace(name=at.name or f"|{at.kind}")
     to = a.dtype if dtype is None else dtype
@@ -71,7 +75,10 @@ def product(
 
 
 def multiplies(a: Any, b: Any, addend: Tensor | None = None, linear: bool = False) -> bool:
-    """Whether these operands are ours and PyTorch multiplies them: one dtype and device, ranks and sizes that fit."""
+    """Whether the emulation multiplies these operands, and PyTorch would, too.
+
+    They have one dtype and device, and ranks and sizes that fit.
+    """
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.dtype not in FLOATS or a.dtype != b.dtype:
         return False
     if a.dim() == 0 or b.dim() == 0 or a.device != b.device:
@@ -86,7 +93,7 @@ def multiplies(a: Any, b: Any, addend: Tensor | None = None, linear: bool = Fals
 
 
 def _broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
-    """Whether batch dimensions fit each other."""
+    """Whether batch dimensions broadcast."""
     for m, n in zip(reversed(x), reversed(y), strict=False):
         if m != n and m != 1 and n != 1:
             return False
@@ -100,7 +107,7 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
         return NotImplemented
     if bias is not None and bias.dtype != x.dtype:
         return NotImplemented
-    fused = x.dim() == 2 or x.is_contiguous()  # otherwise PyTorch adds the bias to a finished product
+    fused = x.dim() == 2 or x.is_contiguous()  # otherwise PyTorch adds the bias to the rounded product
     if weight.dim() == 1:
         if bias is None:
             return product(at, x, weight)
@@ -138,8 +145,11 @@ def _matmul(at: Site, a: Tensor, b: Tensor) -> Any:
 
 
 def _folded(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Operands of unequal ranks, whose gradients lie as PyTorch's: it multiplies two matrices then, one of them folded
-    from a batch. The fold of one matrix copies nothing, so its gradient keeps the order of its dimensions."""
+    """Operands of unequal ranks, with gradients laid out as PyTorch's.
+
+    PyTorch multiplies two matrices in this case, one of them folded from a batch. The fold of one matrix copies
+    nothing, so its gradient keeps the order of its dimensions.
+    """
     one = min(a.dim(), b.dim()) == 2 and max(a, b, key=Tensor.dim).shape[:-2].numel() == 1
     if a.dim() == 2 < b.dim() and a.requires_grad:
         if not (one and b.is_contiguous()):
@@ -161,7 +171,7 @@ def _rmatmul(at: Site, b: Tensor, a: Tensor) -> Any:
 
 
 def _of_ranks(ranks: tuple[int, int], at: Site, a: Any, b: Any, dtype: torch.dtype | None = None) -> Any:
-    """The product of operands of these ranks, their batch sizes equal, as PyTorch's narrower functions have it."""
+    """The product of operands of these ranks and of equal batch sizes, as PyTorch's narrower functions require."""
     if not multiplies(a, b) or (a.dim(), b.dim()) != ranks or (ranks == (3, 3) and a.shape[0] != b.shape[0]):
         return NotImplemented
     if dtype not in (None, a.dtype, torch.float32):
@@ -198,7 +208,10 @@ def _dot(at: Site, a: Tensor, b: Tensor) -> Any:
 
 @lowers("dot", torch.linalg.vecdot, *packets("linalg_vecdot", "default"), names=("x", "y"))
 def _vecdot(at: Site, x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
-    """Of two vectors; for others PyTorch multiplies and sums elements, which is no product of matrices."""
+    """The dot product of two vectors.
+
+    For other operands PyTorch multiplies and sums elements, which is no product of matrices.
+    """
     if dim not in (0, -1):
         return NotImplemented
     return _of_ranks((1, 1), at, *autocast(x, y))
@@ -218,7 +231,7 @@ def _linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: Any = None,
 ) -> Any:
-    """``linear``, then ``cross_entropy``: the options only save memory."""
+    """``linear``, then ``cross_entropy``; the options only save memory."""
     if x.dim() not in (1, 2) or w.dim() < 2 or x.shape[-1] != w.shape[-1] or (w.dim() > 2 and x.dim() == 1):
         return NotImplemented
     outer = w.shape[:-1]

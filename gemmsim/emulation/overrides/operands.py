@@ -1,4 +1,4 @@
-"""Which tensors the emulation multiplies itself, and which are of classes that handle calls."""
+"""Decides which tensors the emulation multiplies itself, and which belong to classes that handle calls."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["are_ours", "handlers_of"]
 _PLAIN = (Tensor, nn.Parameter, nn.Buffer)
 _NO_DISPATCH: Any = torch._C._disabled_torch_dispatch_impl
 _NO_FUNCTION: Any = torch._C._disabled_torch_function_impl
-#: Subclasses whose products have rules of their own in this package's operators, or no values at all.
+#: Subclasses whose products have rules of their own in this package's operators, or that have no values at all.
 _KNOWN = ("FakeTensor", "FunctionalTensor", "DTensor", "AsyncCollectiveTensor", "CausalBias")
 
 
 def are_ours(args: Any, kwargs: Any) -> bool:
-    """Whether all tensors are of classes whose values our operators see: others know their own products."""
-    # Traced backward passes may not ask for a layout; what is compiled is dense.
+    """Whether all tensors are of classes whose values our operators see. Other classes define their own products."""
+    # Traced backward passes cannot read a layout; compiled tensors are dense.
     dense = torch.compiler.is_compiling()
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, Tensor):
@@ -35,20 +35,25 @@ def are_ours(args: Any, kwargs: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _has_no_kernels(kind: type) -> bool:
-    """Whether a class of tensors is PyTorch's for its operators, whatever it does to functions."""
+    """Whether a tensor class uses PyTorch's operators unchanged, whatever it does to functions."""
     return issubclass(kind, Tensor) and kind.__torch_dispatch__ is _NO_DISPATCH
 
 
 def _is_thin(kind: type) -> bool:
-    """Whether tensors of this class are ordinary where the program is: it changes no operator, and if it handles
-    functions (``torchvision``'s images do) then it has done so already."""
+    """Whether tensors of this class are ordinary at this point of the program.
+
+    Such a class changes no operator. If it handles functions (``torchvision``'s images do), it has already done so.
+    """
     if not _has_no_kernels(kind):
         return False
     return kind.__torch_function__ is _NO_FUNCTION or not torch._C._is_torch_function_enabled()  # type: ignore[attr-defined]
 
 
 def handlers_of(types: Sequence[type]) -> Sequence[type]:
-    """Classes among those of the operands that handle functions, if they change no operator; empty in compiled code."""
+    """The operands' classes ``types``, if they handle functions and none of them changes an operator.
+
+    The result is empty otherwise, and in compiled code.
+    """
     if torch.compiler.is_compiling() or not torch._C._is_torch_function_enabled():
         return ()
     return types if all(map(_has_no_kernels, types)) else ()

@@ -1,6 +1,6 @@
-"""Steps of optimizers are PyTorch's: what an optimizer multiplies is no part of the model.
+"""Keeps the steps of optimizers native: what an optimizer multiplies is no part of the model.
 
-A context that is opened inside a step holds there, and the closure that a step calls is the model's.
+A context that is opened inside a step applies there. The closure that a step calls is code of the model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _count = 0
 
 
 def watch() -> None:
-    """Hooks around the steps of all optimizers, for as long as anybody asks."""
+    """Requests hooks around the steps of all optimizers."""
     global _count
     with _lock:
         _count += 1
@@ -33,7 +33,7 @@ def watch() -> None:
 
 
 def unwatch() -> None:
-    """One who asked does no longer."""
+    """Ends one request; the last one removes the hooks."""
     global _count
     with _lock:
         _count -= 1
@@ -43,11 +43,11 @@ def unwatch() -> None:
 
 
 def is_stepping(mode: Placed) -> bool:
-    """Whether an optimizer that was called inside the mode's context runs."""
+    """Whether an optimizer that was called inside the mode's context is running."""
     frame = mode.steppers[-1]
     if frame is None or _runs(frame):
         return True
-    mode.steppers.clear()  # a step that ended by an error
+    mode.steppers.clear()  # the step ended by an error
     return False
 
 
@@ -65,7 +65,7 @@ def _modes() -> list[Placed]:
 
 
 def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Hook: an optimizer is about to step; its closure runs as the program does outside."""
+    """Hook: an optimizer is about to step. Its closure runs as code outside the step does."""
     modes = _modes()
     frame = None if torch.compiler.is_compiling() else sys._getframe(1)
     for mode in modes:
@@ -84,7 +84,7 @@ def _after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 
 def _outside(value: Any, modes: list[Placed]) -> Any:
-    """``value``; a function runs as outside the step."""
+    """``value``; if it is a function, it runs as it would outside the step."""
     if not callable(value):
         return value
 

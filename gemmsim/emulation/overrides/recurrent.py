@@ -1,5 +1,7 @@
-"""Lowerings of recurrent networks: a layer's product with its input at once, that with its state a step; gates are
-PyTorch's, or as a rule that names sigmoid, tanh or relu says."""
+"""Overrides of recurrent networks: a layer makes one product with its input, and one with its state at each step.
+
+Gates are native, unless a rule names sigmoid, tanh or relu.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _States: TypeAlias = tuple[Tensor, ...]
 
 
 class _Sites(NamedTuple):
-    """One for each kind of a call."""
+    """The call sites of one call, one for each kind."""
 
     ih: Site
     hh: Site
@@ -33,7 +35,7 @@ class _Sites(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """Of one direction of one layer, and how many such came before it."""
+    """The weights of one direction of one layer. ``number``: how many directions of layers come before it."""
 
     ih: Tensor
     hh: Tensor
@@ -72,8 +74,8 @@ def _lstm_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int
 def _gru_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int) -> _States:
     (h,) = states
     hidden, width = _state_product(at, h, w, step), h.shape[1]
-    # PyTorch's r and z are parts of rows. The end of a row that fills no vectors takes another sigmoid, with other last
-    # bits, and in a tensor without gaps all rows would be one.
+    # PyTorch's r and z are slices of rows. The end of a row that does not fill a SIMD register uses another sigmoid,
+    # with other last bits. In a contiguous tensor all rows would be one.
     r, z = (hidden[:, : 2 * width] + left[:, : 2 * width]).chunk(2, 1)
     n, hidden_n = left[:, 2 * width :], hidden[:, 2 * width :]
     r = gate(nth(at.sigmoid, _place(w, step)), r)
@@ -93,7 +95,7 @@ def _relu_step(at: _Sites, left: Tensor, states: _States, w: _Weights, step: int
 def _direction(
     at: _Sites, step: _Step, x: Tensor, sizes: list[int], states: _States, w: _Weights, back: bool
 ) -> tuple[Tensor, _States]:
-    """One direction of one layer: outputs as the rows of ``x`` lie, and the last states.
+    """One direction of one layer: its outputs, in the layout of the rows of ``x``, and its last states.
 
     ``x``: (T, B, I), or rows of which the first ``sizes[0]`` are the first step of as many sequences, longest first.
     """
@@ -103,7 +105,7 @@ def _direction(
     given = states
     batch = sizes[-1] if back else sizes[0]
     states = tuple(s[:batch] for s in given) if back and batch < sizes[0] else given
-    ended: list[_States] = []  # of sequences that are over, the shortest first
+    ended: list[_States] = []  # of sequences that have ended, the shortest first
     for t in reversed(range(len(sizes))) if back else range(len(sizes)):
         n = sizes[t]
         if n < batch:
@@ -143,7 +145,7 @@ def _layers(
 
 
 def _weights(params: Sequence[Tensor], has_biases: bool, projected: bool, count: int) -> list[_Weights] | None:
-    """The parameters of each direction of each layer; None if there are not as many as that takes."""
+    """The parameters of each direction of each layer; None if there are too few or too many."""
     width = (4 if has_biases else 2) + projected
     if len(params) != width * count:
         return None
@@ -159,8 +161,10 @@ _COMMON = ("hx", "params", "has_biases", "num_layers", "dropout", "train", "bidi
 
 
 def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], Tensor | None] | None:
-    """(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), and the sizes of steps
-    for the form that takes a packed sequence; None for other arguments."""
+    """The arguments of a call, and the sizes of steps if it takes a packed sequence; None for other arguments.
+
+    The arguments are (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first).
+    """
     given = list(args)
     sized = {2: "hx" in kwargs, 3: "params" in kwargs}.get(
         len(given), len(given) > 3 and not isinstance(given[3], bool)
@@ -178,7 +182,7 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any
 
 
 def _network(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """(output, states...), as PyTorch's functions; NotImplemented for calls that it has to judge."""
+    """(output, states...), as PyTorch's functions return them; NotImplemented for calls that PyTorch has to check."""
     read = _arguments(args, kwargs)
     if read is None:
         return NotImplemented
@@ -192,7 +196,7 @@ def _network(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, 
     if weights is None or not _fits(x, states, weights, batch_sizes):
         return NotImplemented
     if x.device.type != "cpu" or (lstm and not projected):
-        # One kernel computes these, and autocast casts for it; elsewhere it casts for each product.
+        # One kernel computes these, and autocast casts its operands once. Otherwise it casts for each product.
         x, states = autocast(x)[0], autocast(*states)
     if batch_sizes is not None:
         sizes = batch_sizes.tolist()
@@ -208,7 +212,7 @@ def _network(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def _fits(x: Tensor, states: _States, weights: list[_Weights], batch_sizes: Tensor | None) -> bool:
-    """Whether PyTorch takes these tensors: its own error says what is wrong with others."""
+    """Whether PyTorch accepts these tensors; for others, its own error says what is wrong."""
     rank = 3 if batch_sizes is None else 2
     tensors = [t for w in weights for t in w[:5] if t is not None]
     if x.dim() != rank or x.dtype not in FLOATS or any(t.device != x.device for t in (*states, *tensors)):
@@ -220,7 +224,7 @@ def _fits(x: Tensor, states: _States, weights: list[_Weights], batch_sizes: Tens
 
 
 def _cell(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """(h, c) of an LSTM's cell, the state of others."""
+    """(h, c) of an LSTM cell; the state of other cells."""
     given = list(args)
     for name in ("input", "hx", "w_ih", "w_hh", "b_ih", "b_hh")[len(given) :]:
         given.append(kwargs.get(name))

@@ -1,8 +1,7 @@
-"""Names of PyTorch that stand for something of this package while a context is open, and for what they did before then.
+"""Replaces names of PyTorch while a context is open, and restores the original objects afterwards.
 
-The objects that stood there are put back, the very same ones, when the last context of the process closes: after
-errors, and in whichever order and thread contexts close. A name that somebody else has given to something new since
-is left to them.
+The very same objects are restored when the last context of the process closes: also after errors, and in whichever
+order and thread contexts close. A name to which other code has since assigned a new object is left alone.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 __all__ = ["Wanted", "closed", "more", "opened", "trace_begins", "trace_ends"]
 
-#: Class or module, name in it, and the function that makes ours from the object that stands there.
+#: Class or module, name in it, and the function that makes the replacement from the original object.
 Wanted: TypeAlias = tuple[Any, str, Callable[[Any], Any]]
 
 
@@ -26,17 +25,17 @@ class _Replaced(NamedTuple):
 
 _lock = Lock()
 _open = 0
-#: What was asked for since the first of the open contexts opened.
+#: Requests since the first of the open contexts opened.
 _asked: set[Callable[[], Iterable[Wanted]]] = set()
-#: Threads in which the compiler follows code that opens contexts.
+#: Threads in which the compiler traces code that opens contexts.
 _tracing: set[int] = set()
 _replaced: list[_Replaced] = []
-#: What was made the last time, for the next time that the same objects stand there.
+#: The last replacement of each name, for the next time that the same original object is found.
 _made: dict[tuple[Any, str], _Replaced] = {}
 
 
 def opened(wanted: Callable[[], Iterable[Wanted]]) -> None:
-    """A context opens: from the first one on that wants it ``wanted()`` is in place."""
+    """Records that a context opens. ``wanted()`` is in place from the first context on that requests it."""
     global _open
     with _lock:
         _open += 1
@@ -51,25 +50,25 @@ def opened(wanted: Callable[[], Iterable[Wanted]]) -> None:
 
 
 def closed() -> None:
-    """A context closes."""
+    """Records that a context closes."""
     global _open
     with _lock:
         _open -= 1
-        _tracing.discard(get_ident())  # where a trace was given up inside a context
+        _tracing.discard(get_ident())  # where a trace was abandoned inside a context
         _put_back()
 
 
 def more(wanted: Callable[[], Iterable[Wanted]]) -> None:
-    """A module has been loaded: what is wanted in it, too, if a context is open."""
+    """Puts the replacements of a newly loaded module in place, if a context is open."""
     with _lock:
         if _open:
             _put(wanted())
 
 
 def trace_begins(wanted: Callable[[], Iterable[Wanted]]) -> None:
-    """The compiler follows the opening of a context that is in no other: what it has to find is in place.
+    """Records that the compiler traces the opening of an outermost context, and puts in place what it must find.
 
-    It may give the trace up at any place, so this is not counted; whatever is left over goes with the next context.
+    The compiler may abandon the trace at any point, so this is not counted. The next context removes what remains.
     """
     with _lock:
         _tracing.add(get_ident())
@@ -77,7 +76,7 @@ def trace_begins(wanted: Callable[[], Iterable[Wanted]]) -> None:
 
 
 def trace_ends() -> None:
-    """The compiler follows the closing of that context."""
+    """Records that the compiler traces the closing of that context."""
     with _lock:
         _tracing.discard(get_ident())
         _put_back()

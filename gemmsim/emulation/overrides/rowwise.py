@@ -1,4 +1,4 @@
-"""Lowerings of softmax, normalisations and activations, which only a rule that names them reaches."""
+"""Overrides of softmax, normalisations and activations, which only a rule that names them reaches."""
 
 from __future__ import annotations
 
@@ -25,23 +25,26 @@ _NN: Any = torch._C._nn
 
 
 def _bits(at: Site) -> Bits:
-    """The random bits of this call, of formats without a seed of their own."""
+    """The random bits of this call, for formats without a seed of their own."""
     return Bits(at.seed, at.counter) if at.plan.draws else Bits()  # type: ignore[union-attr]
 
 
 def _formats(at: Site, hidden: bool = False) -> tuple[RowFormats, Bits | None]:
-    """The formats of this call and its random bits; None: those that the formats' seed means, or none."""
+    """The formats of this call and its random bits. The bits are None if the formats' own seed or no bits apply."""
     plan: Any = at.plan
     return plan.hidden if hidden else plan.value, _bits(at) if plan.draws else None
 
 
 def _wide(x: Tensor, *more: Tensor | None) -> tuple[Any, ...]:
-    """Operands as autocast hands them to operations of rows: as float32 on a GPU; on a CPU it leaves them."""
+    """Operands as autocast passes them to row operations: in float32 on a GPU, unchanged on a CPU."""
     return (x, *more) if x.device.type == "cpu" else full_precision(x, *more)
 
 
 def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hidden: bool = False) -> Any:
-    """``torch.softmax(x, dim, dtype)`` as the site says; ``hidden``: rows of -inf alone are 0, if left open."""
+    """``torch.softmax(x, dim, dtype)`` as the call site says.
+
+    ``hidden``: rows of -inf alone give 0, unless the formats say otherwise.
+    """
     (x,) = _wide(x) if dtype is None else (x.to(dtype),)
     if x.dtype not in FLOATS or not isinstance(dim, int):
         return NotImplemented
@@ -51,7 +54,7 @@ def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hid
 
 @lowers("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
 def _f_softmax(at: Site, x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
-    if dim is None:  # PyTorch's choice; it warns that there is one
+    if dim is None:  # PyTorch chooses, and warns that it does
         dim = _F._get_softmax_dim("softmax", x.dim(), _stacklevel)
     return softmax(at, x, dim, dtype)
 
@@ -188,10 +191,13 @@ def _instance_norm(
     at: Site, x: Tensor, mean: Tensor | None = None, var: Tensor | None = None, weight: Tensor | None = None,
     bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
-    """As PyTorch has it: batch norm of one example that has the channels of all, running statistics averaged after."""
+    """Instance norm as PyTorch computes it: batch norm of one example that has the channels of all examples.
+
+    The running statistics are averaged afterwards.
+    """
     if x.dim() < 3 or x.dtype not in FLOATS or (mean is None) is not (var is None):
         return NotImplemented
-    if x.shape[2:].numel() < 2 if use_input_stats else mean is None:  # PyTorch refuses, in its words
+    if x.shape[2:].numel() < 2 if use_input_stats else mean is None:  # PyTorch raises its own error
         return NotImplemented
     examples, channels = x.shape[:2]
     repeated = [None if t is None else t.repeat(examples) for t in (mean, var, weight, bias)]
@@ -249,13 +255,13 @@ _MAPS = {
 
 
 def gate(at: Site, x: Tensor) -> Tensor:
-    """sigmoid, tanh or relu of ``x``, whichever the site is for, as it says."""
+    """sigmoid, tanh or relu of ``x``: the call site's kind says which, and the site says how."""
     found: Tensor = getattr(torch, at.kind)(x) if at.plan is None else _MAPS[at.kind](at, x)
     return found
 
 
 def _either(run: Any) -> Any:
-    """``run`` with PyTorch's argument that says whether the result goes into the operand."""
+    """``run`` with PyTorch's argument ``inplace``."""
 
     def lowered(at: Site, x: Tensor, inplace: bool = False) -> Any:
         found = run(at, x)
@@ -275,7 +281,7 @@ def _register() -> None:
             if name == "sigmoid":
                 found.append(torch.special.expit)
             lowers(kind, *found, *packets(name, "default"), names=("input|self",), inplace=inplace)(run)
-    # Python functions of PyTorch that come as one call and make these calls inside.
+    # PyTorch's Python functions that reach a mode as one call, and make these calls in their bodies.
     for body in (_F.softmin, _F.gumbel_softmax, _F.tanhshrink):
         TABLE[body] = Entry((), unseen(body), body=True)
 

@@ -1,4 +1,4 @@
-"""Lowerings of products of scaled float8 operands, and of grouped products."""
+"""Overrides of products of scaled float8 operands, and of grouped products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .table import Site, lowers, packets
 __all__: list[str] = []
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-#: PyTorch's numbers of the scalings that are factors of rows and columns: one for all, one for each row.
+#: PyTorch's numbers for scalings by factors of rows and columns: one factor for all, one for each row.
 _WHOLE, _ROWS = 0, 1
 
 
@@ -31,7 +31,10 @@ def _scaled_mm(
     at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
     scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> Any:  # fmt: skip
-    """Operands exact in float32, their product, the factors, the bias, one rounding. The accumulator is the spec's."""
+    """The product of the operands in float32, which is exact for them, then factors, bias and one rounding.
+
+    The accumulator is the spec's; ``use_fast_accum`` has no effect.
+    """
     if not all(t.dim() == 2 and t.dtype in _FLOAT8 for t in (a, b)) or a.shape[1] != b.shape[0]:
         return NotImplemented
     if not _factors(scale_a, a.shape[0], 0) or not _factors(scale_b, b.shape[1], 1):
@@ -46,7 +49,7 @@ def _finished(
     at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """``(a @ b * scale_b * scale_a + bias).to(dtype)``; results of eight bits times ``last`` before the cast."""
+    """``(a @ b * scale_b * scale_a + bias).to(dtype)``; results of eight bits are scaled by ``last`` before that."""
     out = product(at, a.float(), b.float())
     out = out * scale_b.reshape(-1) * scale_a.reshape(-1, 1)
     if bias is not None:
@@ -65,7 +68,7 @@ def _factors(scale: Tensor, count: int, dim: int) -> bool:
 
 
 def _refuse_blocks(*scales: Any) -> None:
-    """``UnsupportedSpec`` for scales of blocks along the contraction, which PyTorch's CPU code does not have either."""
+    """Raises ``UnsupportedSpec`` for scales of blocks along K, which PyTorch's CPU code does not support either."""
     if any(t.dim() == 2 and min(t.shape) > 1 or t.dtype == torch.float8_e8m0fnu for t in scales):
         asked = "scaled_mm with scales of blocks"
         do = "Use gemmsim.mx for blocks of operands, or a rule None for the kind scaled_mm."
@@ -83,7 +86,7 @@ def _scaled_mm_v2(
     swizzle_b: Any, bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim: Any = (),
     use_fast_accum: bool = False,
 ) -> Any:  # fmt: skip
-    """With the scaling of each operand named by a number."""
+    """``_scaled_mm`` with the scaling of each operand named by a number."""
     recipes = {*recipe_a, *recipe_b}
     if not recipes <= {_WHOLE, _ROWS} or len(scale_a) != 1 or len(scale_b) != 1:
         asked = f"scaled_mm with scalings {sorted(recipes)}"
@@ -113,7 +116,7 @@ def _scaled_grouped_mm(at: Site, *given: Any, **more: Any) -> Any:
 def _grouped_mm(
     at: Site, a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Any:
-    """A product for each group: offs[g] is where the group's rows (columns, terms) of a two-dimensional operand end."""
+    """One product per group: offs[g] is where the rows (columns, terms) of group g end in a two-dimensional operand."""
     dims = (a.dim(), b.dim())
     if bias is not None or a.dtype not in FLOATS or a.dtype != b.dtype or out_dtype not in (None, a.dtype):
         return NotImplemented
@@ -140,10 +143,10 @@ def _grouped_mm(
 
 
 def _group_sizes(offs: Tensor, total: int) -> list[int]:
-    """Sizes of all groups and of what lies beyond the last, which no group has.
+    """Sizes of all groups, and of the rest after the last group, which belongs to no group.
 
-    Of fake offsets equal ones, where nothing but shapes is followed. A program that is being recorded gets the sizes
-    from its data when it runs.
+    Fake offsets give equal sizes if the run follows only shapes. A recorded program reads the sizes from its data when
+    it runs.
     """
     if type(offs).__name__ == "FakeTensor" and not is_recorded():
         assume("grouped_mm: groups of equal sizes")

@@ -1,11 +1,11 @@
-"""The table of PyTorch's callables that multiply matrices, and what each becomes.
+"""The table of overrides: which of PyTorch's calls multiply matrices, and the function that computes each instead.
 
-A lowering is registered with every spelling of its call:
+An override is registered with every spelling of its call:
 
     @lowers("matmul", torch.matmul, Tensor.matmul, Tensor.__matmul__, names=("input|self", "other|tensor2"))
     def matmul(at, a, b): ...
 
-It is called with the ``Site`` for each of its kinds and the call's arguments, positional ones as PyTorch orders them.
+It gets the ``Site`` of each of its kinds, then the call's arguments. Positional arguments have PyTorch's order.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["TABLE", "Entry", "Site", "adopt", "bound", "lowers", "packets", "uns
 
 
 class Site(NamedTuple):
-    """Where a product happens and what holds there.
+    """The call site of a product and the arithmetic that applies there.
 
-    ``plan``: None for PyTorch's own product. ``seed`` and ``counter``: of its random bits; None where none are drawn.
-    ``name``: "path|kind", for observers; None where nobody asks.
+    ``plan``: None for a native product. ``seed`` and ``counter``: of its random bits; None if none are drawn.
+    ``name``: "path|kind", for observers; None if no observer needs it.
     """
 
     kind: str
@@ -41,12 +41,13 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """One lowering.
+    """One override.
 
-    ``kinds``: of its products; ``run(*sites, *arguments)``. ``names``: of its positional arguments, each with its
-    spellings ("input|self"), where keyword calls have to be read. ``body``: ``run`` is called as
-    PyTorch's function is, under the emulation: a composition of entries of this table, such as the body of a Python
-    function of PyTorch (``unseen``).
+    ``kinds``: the kinds of its products. ``run``: the function, called as ``run(*sites, *arguments)``. ``names``: its
+    positional arguments, each with all its spellings ("input|self"), for calls with keywords. ``inplace``: whether the
+    result replaces the first argument. ``body``: whether ``run`` is called as PyTorch's function is, under the
+    emulation. Such a function is a composition of entries of this table, for example the body of a Python function of
+    PyTorch (``unseen``).
     """
 
     kinds: tuple[str, ...]
@@ -56,16 +57,16 @@ class Entry:
     body: bool = False
 
 
-#: Every spelling of every call that multiplies matrices.
+#: Every spelling of every call that multiplies matrices -> its override.
 TABLE: dict[Any, Entry] = {}
-#: Module of another package, the operator it registers ("namespace::name"), and the call of the table that it equals.
+#: Module of another package, the operator it registers ("namespace::name"), and the equivalent call of the table.
 _THEIRS = [("transformers.integrations.moe", "transformers::grouped_mm_fallback", torch.ops.aten._grouped_mm)]
 
 
 def lowers(
     kinds: str | tuple[str, ...], *spellings: Any, names: tuple[str, ...] = (), inplace: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a lowering for ``spellings``; those that this PyTorch does not have (None) are left out."""
+    """Registers an override for ``spellings``; it skips those that this PyTorch lacks (None)."""
     kinds = (kinds,) if isinstance(kinds, str) else kinds
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +80,7 @@ def lowers(
 
 
 def adopt() -> list[Any]:
-    """Puts operators of other packages into the table, as far as these are loaded; returns those that are new."""
+    """Adds operators of other packages to the table, if these are loaded, and returns the new ones."""
     new = []
     for module, operator, like in _THEIRS:
         namespace, name = operator.split("::")
@@ -92,7 +93,10 @@ def adopt() -> list[Any]:
 
 
 def packets(name: str, *overloads: str) -> tuple[Any, ...]:
-    """The packet ``torch.ops.aten.name`` and its overloads (all but those with a dtype if not named), ``out`` too."""
+    """The packet ``torch.ops.aten.name`` and its overloads, ``out`` included.
+
+    Without ``overloads`` these are all except those with a dtype.
+    """
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
@@ -102,7 +106,10 @@ def packets(name: str, *overloads: str) -> tuple[Any, ...]:
 
 
 def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments with those positional that the entry names, and the other keywords."""
+    """The positional arguments and the remaining keywords of a call.
+
+    Keywords that the entry names become positional arguments.
+    """
     if not kwargs:
         return list(args), {}
     given, rest = list(args), dict(kwargs)
@@ -116,7 +123,7 @@ def bound(entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
 
 @lru_cache(maxsize=256)
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A Python function of PyTorch that takes no mode for a reason to hand itself over: its body runs."""
+    """A copy of a Python function of PyTorch that does not pass its call to modes: its body runs."""
     code, names = function.__code__, function.__globals__
     quiet = {**names, "has_torch_function": _no, "has_torch_function_unary": _no, "has_torch_function_variadic": _no}
     found = FunctionType(code, quiet, function.__name__, function.__defaults__, function.__closure__)

@@ -1,4 +1,4 @@
-"""Lowerings of contractions: tensordot, inner, chains and powers. Their order of operations is PyTorch's."""
+"""Overrides of contractions (tensordot, inner, chains and powers of matrices), in PyTorch's order of operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VF: Any = torch._C._VariableFunctions
 
 
 def _dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]] | None:
-    """The contracted dimensions of both operands, counted from 0; None for what PyTorch refuses."""
+    """The contracted dimensions of both operands, counted from 0; None for those that PyTorch refuses."""
     if isinstance(dims, Tensor):
         dims = dims.tolist() if dims.numel() > 1 else int(dims.item())
     if isinstance(dims, (int, torch.SymInt)):
@@ -39,7 +39,11 @@ def _dims(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]] | None
 
 
 def _tensordot(at: Site, a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Sequence[int]) -> Any:
-    """``torch.tensordot``: sizes of one are summed first, dimensions contracted in the order in which they come."""
+    """``torch.tensordot``.
+
+    If one operand has size one in a dimension, the other is summed over it first. The rest is contracted in the given
+    order.
+    """
     size, left, right = 1, a, b
     for i, j in zip(dims_a, dims_b, strict=True):
         if b.shape[j] == 1:
@@ -54,7 +58,7 @@ def _tensordot(at: Site, a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Se
     kept_b = [i for i in range(b.dim()) if i not in dims_b]
     shape = [a.shape[i] for i in kept_a] + [b.shape[i] for i in kept_b]
     m, n = _size(a, kept_a), _size(b, kept_b)
-    if m == 1 and n == 1:  # PyTorch's dot, or where that would need copies a sum of products, no product of matrices
+    if m == 1 and n == 1:  # PyTorch computes a dot product, or a sum of elementwise products if that would need copies
         left, right = left.permute([*kept_a, *dims_a]), right.permute([*dims_b, *kept_b])
         if not (left.is_contiguous() and right.is_contiguous()):
             kept = [left.shape[i] for i in range(len(kept_a), a.dim())]
@@ -103,7 +107,7 @@ def _tensordot_lists(at: Site, a: Tensor, b: Tensor, dims_self: Any, dims_other:
 
 @lowers("matmul", torch.inner, Tensor.inner, *packets("inner", "default"), names=("input|self", "other"))
 def _inner(at: Site, a: Tensor, b: Tensor) -> Any:
-    """Over the last dimensions, as ``tensordot``; with a scalar it is a multiplication."""
+    """A contraction over the last dimensions, as in ``tensordot``. With a scalar, PyTorch multiplies elementwise."""
     a, b = promoted(a, b)
     if not _are_ours(a, b) or a.dim() == 0 or b.dim() == 0 or a.shape[-1] != b.shape[-1]:
         return NotImplemented
@@ -121,7 +125,7 @@ def _chain_matmul(at: Site, *matrices: Any) -> Any:
 
 @lowers("matmul", torch.linalg.multi_dot, *packets("linalg_multi_dot", "default"), names=("tensors",))
 def _multi_dot(at: Site, tensors: Sequence[Tensor]) -> Any:
-    """The first and the last may be vectors: a row, a column."""
+    """A chain of matrices. The first may be a vector, which is a row, and the last may be one, which is a column."""
     matrices = list(tensors)
     if len(matrices) < 2:
         return NotImplemented
@@ -138,14 +142,14 @@ def _multi_dot(at: Site, tensors: Sequence[Tensor]) -> Any:
 
 
 def _chain(at: Site, matrices: list[Tensor]) -> Any:
-    """The product of matrices in the order of least multiplications."""
+    """The product of a chain of matrices in the order of the fewest multiplications."""
     matrices = list(autocast(*matrices))
     if not _are_ours(*matrices) or any(m.dim() != 2 for m in matrices):
         return NotImplemented
     if any(a.shape[1] != b.shape[0] for a, b in zip(matrices, matrices[1:], strict=False)):
         return NotImplemented
     sizes = [m.shape[0] for m in matrices] + [matrices[-1].shape[1]]
-    if len(matrices) == 3:  # PyTorch compares two orders here, and takes the first where they are equal
+    if len(matrices) == 3:  # PyTorch compares two orders here, and takes the first if they cost the same
         a, b, c, d = sizes
         later = a * c * (b + d) > b * d * (a + c)
         order = {(0, 2): 0 if later else 1, (1, 2): 1, (0, 1): 0}
@@ -156,7 +160,7 @@ def _chain(at: Site, matrices: list[Tensor]) -> Any:
 
 
 def _order(sizes: list[int]) -> dict[tuple[int, int], int]:
-    """Where to split each part of a chain of matrices (sizes[i], sizes[i + 1]): the first of the cheapest places."""
+    """Where to split each part of a chain of matrices (sizes[i], sizes[i + 1]): the first of the cheapest splits."""
     n = len(sizes) - 1
     cost = {(i, i): 0 for i in range(n)}
     order = {}
@@ -175,7 +179,7 @@ def _order(sizes: list[int]) -> dict[tuple[int, int], int]:
 def _multiplied(
     at: Site, matrices: list[Tensor], order: dict[tuple[int, int], int], i: int, j: int, n: int
 ) -> tuple[Tensor, int]:
-    """The product of matrices i to j, and the number of products so far."""
+    """The product of matrices i to j, and the number of products made so far."""
     if i == j:
         return matrices[i], n
     k = order[i, j]
@@ -191,7 +195,7 @@ def _multiplied(
     names=("input|self|A", "n"),
 )
 def _matrix_power(at: Site, a: Tensor, n: int) -> Any:
-    """Squares, and products with what is there, lowest bit of n first. Inverses are PyTorch's."""
+    """Squares, and products with the result so far, from the lowest bit of n on. Inverses are native."""
     if a.dtype not in FLOATS or a.dim() < 2 or a.shape[-1] != a.shape[-2] or abs(n) < 2:
         return NotImplemented
     base = torch.linalg.inv(a) if n < 0 else a

@@ -1,5 +1,7 @@
-"""TorchScript, whose products are PyTorch's own: said where one of its modules is called in a context, refused where a
-model under emulation is to become one."""
+"""Handles TorchScript, whose products are native.
+
+A call of a TorchScript module in a context gives a warning. Tracing a model under emulation is refused.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _CLASSES = (("torch.jit._script", "ScriptModule"), ("torch.jit._trace", "TopLeve
 
 
 def wanted(current: Callable[[], Any]) -> list[Wanted]:
-    """What is replaced while a context is open: ``forward`` of TorchScript's modules. ``current``: gives the mode."""
+    """What is replaced while a context is open: ``forward`` of TorchScript's modules. ``current`` returns the mode."""
     found: list[Wanted] = []
     for module, name in _CLASSES:
         kind = getattr(sys.modules.get(module), name, None)
@@ -34,7 +36,7 @@ def wanted(current: Callable[[], Any]) -> list[Wanted]:
 
 
 class _Noted:
-    """``forward`` of a class of TorchScript, which warns where an emulation is in force."""
+    """``forward`` of a TorchScript class, which warns where an emulation is in force."""
 
     def __init__(self, theirs: Any, current: Callable[[], Any]) -> None:
         self.theirs, self.current = theirs, current
@@ -71,12 +73,12 @@ _state = torch._C._get_tracing_state
 
 
 def is_traced() -> bool:
-    """Whether ``torch.jit.trace`` records what runs."""
+    """Whether ``torch.jit.trace`` is recording."""
     return _state() is not None
 
 
 def refused_trace(kinds: str, text: str) -> Exception:
-    """The error of a product under ``torch.jit.trace``."""
+    """The error for a product under ``torch.jit.trace``."""
     asked = f"{kinds} under emulate, recorded by torch.jit.trace"
     do = "Use torch.export or torch.compile, which keep emulated products, or trace outside the context."
     return raised(UnsupportedSpec, message(asked, "products that run", do), text)
