@@ -1,5 +1,5 @@
-// Rounds groups of elements to floats without codes for infinity and NaN, single or in blocks under a power of two, and to blocks
-// of integers under a float scale. The kernels of cast/block_float.h call it. It computes as the CPU library does
+// Rounds groups of elements to floats without codes for infinity and NaN, single or in blocks under a power of two. It also rounds
+// to blocks of integers under a float scale. The kernels of cast/block_float.h call it. It computes as the CPU library does
 // (cpu/casts/scaled_blocks.cpp): in binary64, where powers of two leave everything exact, with quotients by a scale in binary32.
 #pragma once
 #include "gemmsim/device/storage.h"

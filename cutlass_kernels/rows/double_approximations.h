@@ -1,9 +1,9 @@
 // Double-precision values of the functions with bounds of their errors: the fast path of a correctly rounded step.
 //
-// If value - error and value + error round to the same number of the step's format, the exact value between them rounds to it, too,
-// because every rounding is monotonic (Ziv, ACM TOMS 17(3), 1991). Otherwise functions.h decides. The bounds are at least twice
-// those of the operations used, each of which is within 2^-53, relative. Constants and truncated series add less than 2^-56. P is a
-// policy: double and bool, or vectors of them, with fma, selection and bit casts.
+// If value - error and value + error round to the same number of the step's format, the exact value between them rounds to it, too.
+// The reason is that every rounding is monotonic (Ziv, ACM TOMS 17(3), 1991). Otherwise functions.h decides. The bounds are at
+// least twice those of the operations used, each of which is within 2^-53, relative. Constants and truncated series add less than
+// 2^-56. P is a policy: double and bool, or vectors of them, with fma, selection and bit casts.
 #pragma once
 #include "rows/functions.h"
 

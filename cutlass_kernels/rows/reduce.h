@@ -7,9 +7,9 @@ namespace gemmsim::rows {
 enum { MAX_PARTS = 1024, WARP = 32 };
 
 // Order 1 adds the terms in ascending order, from +0. Order n, a power of two, has n partial sums: number i adds the terms i, i +
-// n, ... from +0. Then, within each group of 32, partial sums i and i + h are added for h = 16, 8, 4, 2, 1 (h from n / 2 if n <
-// 32). Last, the sums of the groups are added in ascending order. `term(k)` is the k-th term. The rounding of its addition draws at
-// element k, and that of the combining addition number i (from 0) at element `cols` + i.
+// n, ... from +0. Then the partial sums within each group of 32 are combined: i and i + h for h = 16, 8, 4, 2, 1, or from h = n / 2
+// on if n < 32. Last, the sums of the groups are added in ascending order. `term(k)` is the k-th term. The rounding of its addition
+// draws at element k, and that of the combining addition number i (from 0) at element `cols` + i.
 template <class L, class Term> GEMMSIM_HD typename L::V ordered_sum(const L& lanes, int64_t cols, int order, int step, const Term& term) {
     typedef typename L::V V;
     if (order <= 1) {

@@ -1,5 +1,5 @@
-// Sums in chunks: an atom that adds N terms from +0 and then adds their partial sum to its register, and a function that adds a
-// fragment of partial sums to a fragment of totals. CUTLASS promotes FP8 accumulators in this way.
+// Sums in chunks, in two forms. The first is an atom that adds N terms from +0 and then adds their partial sum to its register. The
+// second is a function that adds a fragment of partial sums to a fragment of totals. CUTLASS promotes FP8 accumulators in this way.
 #pragma once
 #include "gemmsim/cute/step_mma.h"
 

@@ -1,7 +1,7 @@
 // Operations that round toward zero or to odd. Rounding to odd gives the neighbour with the odd last bit where the result is not
-// exact. A result rounded to odd and rounded again to at least two bits fewer is the exact result rounded once (Boldo and
-// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008). Overflow gives the largest finite number, which is odd and
-// lies toward zero. An exact zero sum is +0 unless both addends are -0.
+// exact. Rounding such a result again, to at least two bits fewer, gives the exact result rounded once. Source: Boldo and
+// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008. Overflow gives the largest finite number, which is odd and lies
+// toward zero. An exact zero sum is +0 unless both addends are -0.
 #pragma once
 #include "gemmsim/device/carrier.h"
 #include "gemmsim/exact.h"
