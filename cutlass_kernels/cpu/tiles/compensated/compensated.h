@@ -36,7 +36,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     typedef CompensatedStep<C, METHOD> Step;
 
 #if ISA_MODES
-    static constexpr bool CAN_WATCH = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+    static constexpr bool CAN_CHECK = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
 
     // Returns `x`, which was rounded from nearest values, or computes it again in double lanes. The latter happens if any nearest
     // value is on a midpoint, or below 2^emin and not zero.
@@ -140,7 +140,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     static bool run(const Tile& t, const Speculation& speculation, bool rounds) {
         constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // one row of GENERAL keeps the units busy
 #if ISA_MODES
-        if constexpr (CAN_WATCH)
+        if constexpr (CAN_CHECK)
             if (!rounds && (METHOD != KAHAN || !t.exact_products)) return all_rows<4, true>(t, speculation, false);
         if constexpr (METHOD == KAHAN && (KIND == SUB || KIND == FTZ))
             if (!rounds) return kahan_in_two_modes<C, KIND, typename C::T>(t, speculation);
