@@ -1,7 +1,7 @@
-"""Which operators multiply matrices, and what: batch, M, K, N and operands of each product.
+"""Finds the operators that multiply matrices, with the batch, M, K, N and operands of each of their products.
 
-An operator of PyTorch's dispatcher is a leaf if it multiplies itself; what is composed of others is not. Some leaves
-hold several products (fused attention, the backward pass of a convolution).
+An operator of PyTorch's dispatcher is a primitive operation if it multiplies itself; one that is composed of others is
+not. Some primitive operations compute several products (fused attention, the backward pass of a convolution).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ Shape = tuple[int, int, int, int]
 
 
 class Leaf(NamedTuple):
-    """One product of an operator.
+    """One product of a primitive operation.
 
-    ``a`` (..., M, K) and ``b`` (..., K, N): its operands where they are tensors of the call (a convolution's are image
-    and filter). ``role``: where the operator itself says it. ``result``: index of its result among the operator's.
+    ``a`` (..., M, K) and ``b`` (..., K, N): its operands, if they are tensors of the call. A convolution's operands are
+    image and filter. ``role``: the product's role, if the operator itself says it. ``spec``: of an emulated product.
+    ``site``: the name of its call site, "path|kind", or None. ``result``: the index of its result among the operator's.
     """
 
     shape: Shape
@@ -46,7 +47,10 @@ _aten = torch.ops.aten
 
 
 def reads(*names: str, namespace: str = "aten") -> Callable[[Reader], Reader]:
-    """Registers what reads the arguments, by their names, of these operators; those this PyTorch lacks are left out."""
+    """Registers a function that reads the products of these operators from their arguments by name.
+
+    Operators that this PyTorch lacks are skipped.
+    """
 
     def register(reader: Reader) -> Reader:
         found = getattr(torch.ops, namespace)
@@ -59,17 +63,17 @@ def reads(*names: str, namespace: str = "aten") -> Callable[[Reader], Reader]:
 
 
 def leaves(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Leaf] | None:
-    """The products of a call of an ``OpOverload``; None where it is no leaf."""
+    """The products of a call of an ``OpOverload``; None if it is no primitive operation."""
     reader = _READERS.get(func._overloadpacket)
     return None if reader is None else reader(_named(func, args, kwargs))
 
 
-#: Operator -> its arguments' names and defaults: reading a schema costs more than a small product.
+#: Operator -> names and defaults of its arguments. Reading a schema costs more than a small product.
 _SCHEMAS: dict[Any, list[tuple[str, Any]]] = {}
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by their names in the operator's schema, left-out ones with their defaults."""
+    """Arguments by their names in the operator's schema, omitted ones with their defaults."""
     schema = _SCHEMAS.get(func)
     if schema is None:
         schema = _SCHEMAS[func] = [
@@ -82,14 +86,14 @@ def _named(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[
 
 
 def batch_of(a: Tensor, b: Tensor) -> int:
-    """How many matrices a product of batches has, whose dimensions broadcast."""
+    """How many matrices a product of batches has. Batch dimensions broadcast."""
     if a.dim() == 2 == b.dim():
         return 1
     return int(prod(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])))
 
 
 def _product(a: Tensor, b: Tensor, **more: Any) -> Leaf:
-    """``a @ b`` of matrices, batches of them and vectors."""
+    """``a @ b`` of matrices, batches of matrices and vectors."""
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
     shape = (batch_of(left, right), int(left.shape[-2]), int(left.shape[-1]), int(right.shape[-1]))
@@ -114,7 +118,7 @@ def _sparse(at: Mapping[str, Any]) -> list[Leaf]:
 
 @reads("_weight_int8pack_mm", "_weight_int4pack_mm_for_cpu")
 def _packed(at: Mapping[str, Any]) -> list[Leaf]:
-    """Weights (N, ...) of few bits, whose layout along K is their own."""
+    """Products with weights (N, ...) of few bits, whose layout along K depends on the operator."""
     x, weight = at["self"], at["mat2"]
     return [Leaf((1, int(x.shape[0]), int(x.shape[1]), int(weight.shape[0])))]
 
@@ -141,9 +145,9 @@ def _dot(at: Mapping[str, Any]) -> list[Leaf]:
 
 @reads("_grouped_mm", "_scaled_grouped_mm")
 def _grouped(at: Mapping[str, Any]) -> list[Leaf]:
-    """Groups of rows, of columns or of the sum: which operand is a stack of matrices says it."""
+    """Groups of rows, of columns or of terms. The operand that is a stack of matrices says which."""
     a, b = at["self"], at["mat2"]
-    if a.dim() == 2 and b.dim() == 2:  # the sum is cut up: the groups' sizes add up to it
+    if a.dim() == 2 and b.dim() == 2:  # groups are ranges of terms, whose sizes add up to K
         return [_product(a, b)]
     if a.dim() == 2:
         return [Leaf((1, int(a.shape[0]), int(a.shape[1]), int(b.shape[-1])), a, b)]
@@ -161,7 +165,7 @@ def _distance(at: Mapping[str, Any]) -> list[Leaf]:
 
 @reads("_trilinear")
 def _trilinear(at: Mapping[str, Any]) -> list[Leaf]:
-    """Sums of products of three; as many terms as there are combinations of indices."""
+    """Sums of products of three factors, with one term for each combination of summed indices."""
     shapes = []
     for i, name in ((1, "i1"), (2, "i2"), (3, "i3")):
         shape = list(at[name].shape)
@@ -177,7 +181,7 @@ def _trilinear(at: Mapping[str, Any]) -> list[Leaf]:
 
 
 def _conv_shape(x: Tensor, weight: Any, out: Any, transposed: bool, groups: int) -> Shape:
-    """Of a transposed convolution the positions are the input's."""
+    """(groups, M, K, N) of a convolution. The positions of a transposed convolution are those of its input."""
     places = prod((x.shape if transposed else out)[2:])
     taps = prod(weight.shape[2:])
     if transposed:
@@ -233,14 +237,14 @@ def _convolution_backward(at: Mapping[str, Any]) -> list[Leaf]:
     return found
 
 
-# Fused kernels with products inside that no other operator shows.
+# Fused kernels with products that no other operator shows.
 
 _FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "fused_attention_overrideable")
 
 
 @reads(*(f"_scaled_dot_product_{name}" for name in (*_FUSED, "flash_attention_for_cpu")))
 def _attention(at: Mapping[str, Any]) -> list[Leaf]:
-    """Scores, and the weighted values."""
+    """The products that give the scores and the weighted values."""
     q, k, v = at["query"], at["key"], at["value"]
     scores, values = _attention_shapes(q, k, v)
     return [Leaf(scores, q, k.mT), Leaf(values, None, v)]
@@ -248,7 +252,7 @@ def _attention(at: Mapping[str, Any]) -> list[Leaf]:
 
 @reads(*(f"_scaled_dot_product_{name}_backward" for name in (*_FUSED, "flash_attention_for_cpu")))
 def _attention_backward(at: Mapping[str, Any]) -> list[Leaf]:
-    """The scores once more, then the gradients of scores, values, query and key."""
+    """The scores again, then the gradients of scores, values, query and key."""
     grad = at.get("grad_out", at.get("grad_out_"))
     (b, m, d, n), (_, _, _, e) = _attention_shapes(at["query"], at["key"], at["value"])
     return [
@@ -261,14 +265,14 @@ def _attention_backward(at: Mapping[str, Any]) -> list[Leaf]:
 
 
 def _attention_shapes(q: Tensor, k: Tensor, v: Tensor) -> tuple[Shape, Shape]:
-    """Of (B, heads, L, E) operands."""
+    """Shapes of the two products of (B, heads, L, E) operands."""
     batch, length, source = int(prod(q.shape[:-2])), int(q.shape[-2]), int(k.shape[-2])
     return (batch, length, int(q.shape[-1]), source), (batch, length, source, int(v.shape[-1]))
 
 
 @reads("mkldnn_rnn_layer")
 def _mkldnn_rnn(at: Mapping[str, Any]) -> list[Leaf]:
-    """The input product of all steps at once, the state's a step."""
+    """One product with the input of all steps, and one product with the state for each step."""
     x, ih, hh = at["input"], at["weight0"], at["weight1"]
     steps, rows = int(x.shape[0]), int(prod(x.shape[:-1]))
     return [Leaf((1, rows, int(ih.shape[1]), int(ih.shape[0]))),
@@ -290,7 +294,10 @@ def _mkldnn_rnn_backward(at: Mapping[str, Any]) -> list[Leaf]:
 
 @reads("_cudnn_rnn", "miopen_rnn", "_cudnn_rnn_backward", "miopen_rnn_backward")
 def _fused_rnn(at: Mapping[str, Any]) -> list[Leaf]:
-    """All layers at once: of each weight matrix one product a step, in a backward pass two."""
+    """All layers in one operator, over the rows of all steps.
+
+    There is one product for each weight matrix, and two in a backward pass.
+    """
     x, weights = at["input"], at["weight"]
     rows, back = int(prod(x.shape[:-1])), "grad_output" in at
     found = []
@@ -302,7 +309,7 @@ def _fused_rnn(at: Mapping[str, Any]) -> list[Leaf]:
     return found
 
 
-#: Operators of PyTorch with products inside whose sizes their arguments do not say.
+#: Operators of PyTorch with products inside, whose sizes the arguments do not give.
 _UNKNOWN = frozenset(
     (
         *("_cslt_sparse_mm", "_sparse_semi_structured_mm", "_sparse_semi_structured_addmm"),
@@ -318,7 +325,7 @@ _UNKNOWN = frozenset(
     )
 )
 
-#: Linear algebra, which multiplies matrices inside its libraries: a kind of its own.
+#: Linear algebra, whose libraries multiply matrices inside. It is a kind of its own.
 _ALGEBRA = frozenset(
     (
         *("inverse", "matrix_exp", "linalg_matrix_exp", "linalg_inv_ex", "linalg_solve_ex", "_linalg_solve_ex"),
@@ -335,7 +342,7 @@ _ALGEBRA = frozenset(
         *("_linalg_svd", "linalg_lu", "linalg_lu_factor_ex", "linalg_lu_solve", "_linalg_det", "_linalg_slogdet"),
         *("linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_householder_product", "linalg_solve_triangular"),
         *("triangular_solve", "ormqr", "geqrf", "linalg_pinv"),
-        # Written in terms of others, which they choose otherwise where a mode is in force: taken as they are.
+        # Composed of others, which they choose differently while a mode is in force. They count as one operator.
         *("linalg_svdvals", "linalg_eigvalsh", "linalg_cond"),
     )
 )
@@ -347,5 +354,5 @@ def is_algebra(func: Any) -> bool:
 
 
 def is_unknown(func: Any) -> bool:
-    """Whether an ``OpOverload`` multiplies, and nobody can say how much."""
+    """Whether an ``OpOverload`` multiplies matrices, and its arguments do not say of which sizes."""
     return func.namespace == "aten" and func._schema.name.partition("::")[2] in _UNKNOWN

@@ -1,4 +1,4 @@
-"""``audit``: the products of a run, each with its place, role and arithmetic, seen below autograd."""
+"""``audit``: lists the products of a run with module path, role and arithmetic, as seen below autograd."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Audit", "NativeGemmError", "audit"]
 
 
 class NativeGemmError(RuntimeError):
-    """A product in PyTorch's own arithmetic where every product should be emulated."""
+    """Raised for a native product where every product should be emulated."""
 
 
 class Audit:
-    """``gemmsim.audit``. One object; see ``__call__`` and ``dry_run``."""
+    """The class of ``gemmsim.audit``, its only object; see ``__call__`` and ``dry_run``."""
 
     @overload
     def __call__(
@@ -56,7 +56,7 @@ class Audit:
         without_products: str | Sequence[str] = (),
         **kwargs: Any,
     ) -> Audited | Report:
-        """What is multiplied while a block runs, or in one training step of a model.
+        """Reports the products of a block of code, or of one training step of a model.
 
             with gs.audit() as report:
                 model(x).sum().backward()
@@ -64,18 +64,18 @@ class Audit:
 
             report = gs.audit(model, x)  # the same
 
-        The audit stands below autograd and looks at the operators that PyTorch's dispatcher runs: in the forward and
-        backward pass, in this thread and in the engine's threads on its behalf, in compiled code, in recomputed
+        The audit works below autograd and sees the operators that PyTorch's dispatcher runs: in the forward and
+        backward pass, in this thread and in the engine's threads on its behalf, in compiled code, and in recomputed
         checkpoints. It may be opened inside ``emulate`` or around it. docs/howto/audit.md says what it cannot see.
 
         Args:
-            model, inputs: the model is called with the inputs and ``kwargs``, the sum of the floating-point tensors it
-                returns is differentiated where it has a gradient, gradients of parameters are left as they were. (The
-                run is a real one: buffers and random generators move on.) Without a model the result is a context
+            model, inputs: the model is called with the inputs and ``kwargs``. The sum of the floating-point tensors
+                that it returns is differentiated if it has a gradient. Gradients of parameters stay as they were. (The
+                run is a real one: buffers and random generators advance.) Without a model the result is a context
                 manager whose ``as`` is the report.
             strict: raise at the first product, or call of linear algebra, that is PyTorch's own, at the first operator
-                that nobody can look into, and at the end if nothing was multiplied at all: no product, or none with a
-                multiply-add. Products of integers are exact and pass.
+                that an audit cannot look into, and at the end if nothing was multiplied at all: no product, or none
+                with a multiply-add. Products of integers are exact and pass.
             values: count NaN, infinite and zero results of every product. That reads each result once more.
             without_products: names of operators of other packages that multiply no matrices, with wildcards
                 ("torchvision.nms", "mine.*"): ``strict`` lets them pass.
@@ -101,15 +101,15 @@ class Audit:
 
     @takes_spec("config")
     def dry_run(self, model: nn.Module, inputs: Any = (), spec: ConfigLike = None, *, backward: bool = True) -> Report:
-        """The report of ``audit(model, *inputs)`` under ``emulate(spec)``, nothing being computed.
+        """The report of ``audit(model, *inputs)`` under ``emulate(spec)``, without computing anything.
 
-        Only shapes and dtypes are followed ("fake tensors"), so that a model of billions of parameters takes seconds
-        and no memory, also one made under ``torch.device("meta")``. Code that asks for a tensor's values cannot run so.
-        Grouped products, whose groups' sizes are data (experts), run as if all groups were equally large:
-        ``report.assumed`` says it.
+        Only shapes and dtypes are followed ("fake tensors"). A model of billions of parameters therefore takes seconds
+        and no memory, also if it was made under ``torch.device("meta")``. Code that asks for a tensor's values cannot
+        run this way. Grouped products, whose group sizes are data (experts), run as if all groups had equal sizes;
+        ``report.assumed`` says so.
 
         Args:
-            model: any module; its parameters may be real, on the meta device, or fake. It is left as it is.
+            model: any module; its parameters may be real, on the meta device, or fake. It does not change.
             inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, else the one input; tensors may
                 be on the meta device as well.
             spec: as ``emulate`` takes it; None: as the model itself computes. (``config``, the former keyword, is
@@ -139,7 +139,7 @@ class _Open(local):
 
 
 class Audited:
-    """The context manager that ``audit()`` gives; entered again it makes another report."""
+    """The context manager that ``audit()`` returns. Each entry makes another report."""
 
     def __init__(self, strict: bool, values: bool, without_products: str | Sequence[str] = ()) -> None:
         self.strict, self.values = strict, values
@@ -147,7 +147,7 @@ class Audited:
         for pattern in named:
             matches(pattern, "")
         self.without_products = named
-        #: Whether ``strict`` asks for a product at all: not where others are part of the same run.
+        #: Whether ``strict`` requires a product at all: not where other threads or processes are part of the same run.
         self.needs_products = strict
         self._open = _Open()
 
@@ -158,7 +158,7 @@ class Audited:
         return auditor.report
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """The report is complete.
+        """Completes the report.
 
         Raises:
             NativeGemmError: if ``strict``, where its error came out as another one, and where there was no product.
@@ -166,7 +166,7 @@ class Audited:
         auditor = self._open.auditors.pop()
         auditor.__exit__(kind, error, trace)
         if auditor.refused is not None and isinstance(error, RuntimeError) and not isinstance(error, NativeGemmError):
-            raise auditor.refused from error  # TorchScript makes an error without words of it
+            raise auditor.refused from error  # TorchScript replaces it by an error without text
         if self.needs_products and kind is None and not auditor.report.total_macs:
             asked, do = "audit(strict=True): nothing was multiplied", "Run the model inside the context, in this thread"
             if auditor.report.records:
@@ -182,7 +182,7 @@ class Audited:
 
 
 class _Auditor(Recorder):
-    """Keeps a record of everything."""
+    """Records all products in the report."""
 
     def __init__(self, strict: bool, values: bool, without_products: Sequence[str]) -> None:
         super().__init__()
@@ -255,7 +255,10 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
 
 
 def _stepping() -> str | None:
-    """Name of the optimizer whose step makes the product, if one does: not where its closure runs the model."""
+    """Name of the optimizer whose step makes the product, None if none does.
+
+    A closure that a step calls runs the model, and is no part of the step.
+    """
     frame: FrameType | None = sys._getframe(1)
     codes: set[Any] = set()
     while frame is not None:
@@ -269,7 +272,7 @@ def _stepping() -> str | None:
 
 
 def _codes(function: Any) -> set[Any]:
-    """Code of a function, and of those that it wraps."""
+    """Code of a function, and of the functions that it wraps."""
     found: set[Any] = set()
     while function is not None:
         found.add(getattr(function, "__code__", None))
@@ -278,7 +281,7 @@ def _codes(function: Any) -> set[Any]:
 
 
 def _tensor_class() -> type | None:
-    """The tensor class whose operators run, if one's do."""
+    """The tensor class whose operators are running; None for ordinary tensors."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "__torch_dispatch__":
@@ -290,7 +293,7 @@ def _tensor_class() -> type | None:
 
 
 def _counts(result: Any) -> tuple[int | None, int | None, int | None]:
-    """NaN, infinite and zero elements; of tensors without values nothing."""
+    """Numbers of NaN, infinite and zero elements; None for tensors without values."""
     if (
         not isinstance(result, Tensor)
         or result.is_meta
@@ -308,5 +311,5 @@ def _tuple(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
 
 
-#: The one ``gemmsim.audit``.
+#: The only ``gemmsim.audit``.
 audit = Audit()

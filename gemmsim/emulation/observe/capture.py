@@ -1,4 +1,4 @@
-"""``capture``: operands of products, written to a file as they pass."""
+"""``capture``: writes operands of products to a file while a program computes them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,28 @@ class capture:
         with gs.capture(model, "layers.*", max_rows=256, to="operands.safetensors"):
             model(x).sum().backward()
 
-    Each product gives two tensors, as they are multiplied before any cast of a spec: ``PATH/OPERATOR/ROLE/N/a``
-    (..., M, K) and ``.../b`` (..., K, N), where PATH is the module's ("-" outside modules), OPERATOR "aten.mm",
-    "gemmsim.matmul", ..., ROLE "fprop", "dgrad" or "wgrad", and N counts such products. A convolution gives image and
-    filter (its weight's gradient image and gradient); products inside fused kernels, whose operands no operator takes,
-    are left out. Memory does not grow with the file. It appears under its name when the context ends; before that, and
-    if the context ends by an exception, it lies beside it as ``....part`` and can be read, too.
+    Each product gives two tensors, as they are before any cast of a spec: ``PATH/OPERATOR/ROLE/N/a`` (..., M, K) and
+    ``.../b`` (..., K, N). PATH is the module's path ("-" outside modules), OPERATOR is "aten.mm", "gemmsim.matmul",
+    ..., ROLE is "fprop", "dgrad" or "wgrad", and N counts such products. A convolution gives image and filter, and the
+    gradient of its weight gives image and gradient. Products inside fused kernels, whose operands no operator takes,
+    are omitted. Memory does not grow with the file. The file appears under its name when the context ends. Before that,
+    and if the context ends by an exception, it is next to its final path with ``.part`` added to its name, and it can
+    be read, too.
 
     Args:
-        model: whose paths are meant; None: those of the outermost module called.
-        patterns: over paths of modules, as in ``Rule``; one or several, of which one must match.
-        kinds: over operators ("aten.mm", "*conv*", "gemmsim.*") and, of emulated products, kinds ("linear", "sdpa.*").
+        model: the model to which paths are relative; None: the outermost module called.
+        patterns: patterns of module paths, as in ``Rule``; one or several, of which one must match.
+        kinds: patterns of operators ("aten.mm", "*conv*", "gemmsim.*") and, for emulated products, of kinds ("linear",
+            "sdpa.*").
         roles: "fprop", "dgrad", "wgrad", "backward"; one or several.
-        max_rows: of each matrix a at most so many rows, evenly spaced; None: all. Sums are never cut.
-        to: the file; what is there is replaced at the end.
+        max_rows: the largest number of rows that each matrix a gives, evenly spaced; None: all. Columns, which are the
+            terms of sums, are always complete.
+        to: the file; an existing file is replaced at the end.
 
     Raises:
         ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1.
-        CaptureError: in the context, if the file cannot be written; at its end, if no product matched, or none of those
-            that did could be written, which the error tells apart.
+        CaptureError: in the context, if the file cannot be written; at its end, if no product matched, or if none of
+            those that matched could be written, which the error distinguishes.
 
     Example:
         >>> import tempfile
@@ -83,7 +86,7 @@ class capture:
         self._open: list[_Writer] = []
 
     def __enter__(self) -> GrowingFile:
-        """The file, whose ``count`` and ``size`` grow.
+        """Opens the file and returns it; its ``count`` and ``size`` grow.
 
         Raises:
             CaptureError: if the file cannot be made.
@@ -98,7 +101,7 @@ class capture:
         return writer.file
 
     def __exit__(self, kind: Any, *error: Any) -> None:
-        """The file is complete.
+        """Completes the file.
 
         Raises:
             CaptureError: if it cannot be written, or no product matched.
@@ -114,7 +117,7 @@ class capture:
             writer.file.close()
 
     def _nothing(self, writer: _Writer) -> CaptureError:
-        """Why the file is empty."""
+        """The error that says why the file is empty."""
         if writer.inside:
             asked = f"capture: {_first(writer.inside)}: inside one native operator, which hands no operands over"
             do = (
@@ -132,7 +135,9 @@ class capture:
         return CaptureError(message(asked, f"what was multiplied: {seen}", "Change patterns, kinds or roles."))
 
     def run(self, *inputs: Any, **kwargs: Any) -> Path:
-        """Runs the model forward and backward from the sum of its outputs, as ``audit(model, ...)`` does; the file.
+        """Captures one training step of the model, as ``audit(model, ...)`` runs it, and returns the file's path.
+
+        The step is a forward pass, and a backward pass from the sum of its outputs.
 
         Raises:
             ConfigError: without a model.
@@ -146,10 +151,10 @@ class capture:
 
 
 class _Writer(Recorder):
-    """Hands operands over to the file.
+    """Writes operands to the file.
 
-    ``seen``: what was multiplied. Of what was asked for, ``inside``: products inside one operator, which does not take
-    their operands; ``without_values``: those whose operands cannot be written.
+    ``seen``: names of all products. The next two are among those that the options select. ``inside``: products inside
+    one operator that does not take their operands. ``without_values``: products whose operands cannot be written.
     """
 
     def __init__(self, options: capture) -> None:
@@ -191,7 +196,7 @@ class _Writer(Recorder):
         )
 
     def _rows(self, a: Tensor) -> Tensor:
-        """At most ``max_rows`` rows of each matrix, the first and the last among them."""
+        """At most ``max_rows`` rows of each matrix, including the first and the last."""
         most, rows = self.options.max_rows, a.shape[-2]
         if most is None or rows <= most:
             return a
@@ -204,7 +209,7 @@ def _has_values(t: Tensor) -> bool:
 
 
 def _first(names: set[str]) -> str:
-    """The first of the names, in order."""
+    """The first of the names in sorted order."""
     return ", ".join(sorted(names)[:12])
 
 

@@ -1,6 +1,6 @@
-"""FLOP formulas of this package's products, for ``torch.utils.flop_counter.FlopCounterMode``: two for a multiply-add.
+"""Registers FLOP formulas of this package's products for ``torch.utils.flop_counter.FlopCounterMode``.
 
-A counter knows the formulas that are registered when it is made.
+A multiply-add counts as two. A counter knows the formulas that are registered when it is made.
 """
 
 from __future__ import annotations

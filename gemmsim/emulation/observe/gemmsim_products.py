@@ -1,4 +1,4 @@
-"""The products of this package's own operators: shapes and specs are read from their arguments."""
+"""Reads the shapes and specs of this package's own products from the arguments of their operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .aten_products import Leaf, Shape, batch_of, reads
 
 __all__ = ["ROLES"]
 
-#: Role of a stream; of products that say nothing None.
+#: Random stream -> role of its product. Products of other streams name no role.
 ROLES = {int(Stream.DGRAD): "dgrad", int(Stream.WGRAD): "wgrad"}
 
 
@@ -59,7 +59,10 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
 
 
 def _contributing(at: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Places of a transposed convolution's result and how many kernel positions contribute to each, the most first."""
+    """(number of output positions, number of contributing kernel positions) of a transposed convolution.
+
+    There is one pair for each number of contributing kernel positions, the largest first.
+    """
     sizes, stride, padding, dilation = (tuple(at[key]) for key in ("output_size", "stride", "padding", "dilation"))
     where = Geometry(sizes, stride, padding, dilation, at["groups"], True)
     counts: dict[int, int] = {}
@@ -73,7 +76,7 @@ def _contributing(at: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 @reads("conv_weight", namespace="gemmsim")
 def _conv_weight(at: Mapping[str, Any]) -> list[Leaf]:
-    """``small`` has one element for each window of ``large``."""
+    """The gradient of a convolution weight. ``small`` has one element for each window of ``large``."""
     large, small, groups = at["large"], at["small"], at["groups"]
     places = small.shape[0] * prod(small.shape[2:])
     shape = (groups, large.shape[1] // groups * prod(at["kernel"]), places, small.shape[1] // groups)

@@ -1,7 +1,7 @@
-"""Gradient formulas of PyTorch that compute otherwise where a dispatch mode is in force: observers hide from them.
+"""Hides observers from PyTorch's gradient formulas that compute differently while a dispatch mode is in force.
 
-Some formulas take a slower way, with other roundings, for tensors of other classes, and take every tensor for one of
-these while a mode is in force. None of those listed here multiplies matrices.
+Some formulas compute tensors of other classes in a slower way with other roundings, and treat every tensor as one of
+these while a mode is in force. None of the formulas listed here multiplies matrices.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..overrides.replaced import Wanted
 
 __all__ = ["hiding", "hiding_too"]
 
-#: Nodes whose formulas ask for modes, without the number at the end of their names.
+#: Nodes whose formulas check for modes, without the number at the end of their names.
 _FORMULAS = frozenset(("ProdBackward", "CumprodBackward", "MaskedFillBackward"))
 _ENGINE = "_engine_run_backward"
 
 
 @contextmanager
 def hiding() -> Iterator[None]:
-    """Inside, backward passes of all threads compute those formulas as they do without a mode."""
+    """Makes backward passes of all threads compute those formulas as they do without a mode."""
     replaced.opened(_wanted)
     try:
         yield
@@ -35,7 +35,7 @@ def hiding() -> Iterator[None]:
 
 
 def hiding_too(engine: Any) -> Any:
-    """``engine``, a copy of a function of PyTorch that runs backward passes: it calls what PyTorch calls now."""
+    """``engine``, a copy of a PyTorch function that runs backward passes, made to call what PyTorch calls now."""
     engine.__globals__[_ENGINE] = vars(torch.autograd).get(_ENGINE)
     return engine
 
@@ -59,13 +59,16 @@ def _runs(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_listed(node: Any) -> bool:
-    """By the class: a Python function's node has the attributes that its author gave it, ``name`` perhaps."""
+    """Whether the formula of ``node`` is listed, by its class.
+
+    The node of a Python function has the attributes that its author gave it, perhaps ``name``.
+    """
     kind = type(node)
     return kind.__name__.rstrip("0123456789") in _FORMULAS and not issubclass(kind, BackwardCFunction)
 
 
 def _hide(grads: Any) -> None:
-    """Excludes modes until the node's end, at which the engine restores what a thread excludes."""
+    """Excludes modes until the node ends, when the engine restores the thread's exclusions."""
     torch._C._dispatch_tls_set_dispatch_key_excluded(torch._C.DispatchKey.Python, True)
 
 

@@ -1,4 +1,4 @@
-"""The mode below autograd that sees every operator and tells observers of the products among them."""
+"""The dispatch mode below autograd that sees every operator and reports the products among them to observers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..dynamo_support import skip
 from ..gemm_roles import Roles, Trail
-from . import gemmsim_products  # noqa: F401  # they fill the table
+from . import gemmsim_products  # noqa: F401  # importing it fills the table
 from .aten_products import Leaf, is_algebra, is_unknown, leaves
 from .hidden import hiding
 from .report import INTEGER, NATIVE
 
 __all__ = ["Found", "Recorder"]
 
-#: Namespaces of operators that are looked up in the table: what is not there multiplies nothing. The communication of
-#: processes and PyTorch's bookkeeping are among them.
+#: Namespaces of operators that are looked up in the table; those that it lacks multiply nothing. Among them are the
+#: communication of processes and PyTorch's bookkeeping.
 _KNOWN = frozenset(
     ("aten", "prim", "prims", "gemmsim", "profiler", "c10d", "_c10d_functional", "c10d_functional", "_dtensor", "fsdp")
 )
-#: Tensors that their own mode handles, whose products are products like any others.
+#: Classes of tensors that their own mode handles. Their products are ordinary products.
 _TRANSPARENT = ("FakeTensor", "FunctionalTensor", "Parameter", "Tensor", "Buffer")
-#: Fused kernels that call other operators inside: they run in the recorder's sight.
+#: Fused kernels that call other operators. They run under the recorder.
 _FUSED = tuple(
     packet
     for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
@@ -45,7 +45,7 @@ def _call(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 class Found(NamedTuple):
-    """A product that is about to be computed: its leaf, the operator's name, role, path and spec."""
+    """A product that is about to be computed: its sizes and operands, the operator's name, its role, path and spec."""
 
     leaf: Leaf
     op: str
@@ -57,8 +57,8 @@ class Found(NamedTuple):
 class Recorder(TorchDispatchMode):
     """Sees the operators that run in this thread, and in the autograd engine on its behalf, while it is entered.
 
-    Subclasses say what happens: ``before`` a product is computed, ``after`` it, at linear ``algebra`` before that is
-    computed, and at ``opaque`` operators, of which nothing is known.
+    Subclasses define what happens ``before`` and ``after`` a product is computed, before linear ``algebra``, and before
+    ``opaque`` operators, of which nothing is known.
     """
 
     supports_higher_order_operators = True
@@ -67,24 +67,27 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.trail = Trail()
         self.roles = Roles(self.trail)
-        #: Who calls the operators that nothing is to be said about, in place of the dispatcher.
+        #: Calls primitive operations, plain operators and transforms, instead of the dispatcher.
         self.call: Caller = _call
         self._depth = 0
         self._hiding = ExitStack()
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled code stays compiled; its operators are seen when they run."""
+        """True: compiled code stays compiled, and its operators are seen when they run."""
         return True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether PyTorch makes the handler a function that the compiler passes over: it would load the compiler, which
-        takes seconds, and makes each call slower. Below the compiler is told to leave the handler as it is."""
+        """False: PyTorch must not wrap the handler in a function that the compiler skips.
+
+        That would load the compiler, which takes seconds, and make each call slower. ``skip`` below makes the compiler
+        run the handler as it is.
+        """
         return False
 
     def __enter__(self) -> Any:
-        """In force; again where it looks into an operator, which is part of the same context."""
+        """Puts the mode in force. It is entered again, in the same context, to look into an operator."""
         if not self._depth:
             self.trail.start()
             self._hiding.enter_context(hiding())
@@ -99,25 +102,28 @@ class Recorder(TorchDispatchMode):
             self.trail.stop()
 
     def before(self, found: Found) -> None:
-        """A product is about to be computed."""
+        """Called before a product is computed."""
 
     def after(self, found: Found, result: Any) -> None:
-        """It has been; ``result``: its own among the operator's results."""
+        """Called after a product was computed. ``result``: the product's own among the operator's results."""
 
     def algebra(self, found: Found) -> None:
-        """Linear algebra is about to be computed."""
+        """Called before linear algebra is computed."""
 
     def opaque(self, name: str) -> None:
-        """An operator that nobody can look into is about to run."""
+        """Called before an operator runs that the recorder cannot look into."""
 
     def higher(self, name: str, is_seen: bool) -> None:
-        """A higher order operator is about to run; ``is_seen``: it is given functions, which are in plain sight."""
+        """Called before a higher-order operator runs.
+
+        ``is_seen``: whether it takes functions, whose operators are seen.
+        """
 
     def assumed(self, what: str) -> None:
-        """Without values something had to be taken for granted."""
+        """Called when a run without values makes an assumption."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is _DEVICE and hasattr(args[0], "fake_device"):  # asked of a fake tensor, dozens of times a product
+        if func is _DEVICE and hasattr(args[0], "fake_device"):  # read from a fake tensor dozens of times a product
             return args[0].fake_device
         kwargs = {} if kwargs is None else kwargs
         if not isinstance(func, torch._ops.OpOverload):
@@ -142,7 +148,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _other(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """An operator that is no leaf."""
+        """Calls an operator that is no primitive operation."""
         kind = _KINDS.get(func) or _kind(func)
         if kind == "plain":
             return self.call(func, args, kwargs)
@@ -168,7 +174,7 @@ class Recorder(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A higher order operator: the functions it is given are in plain view, and so is attention's Python body."""
+        """Calls a higher-order operator. The functions that it takes are seen, and so is attention's Python body."""
         self.higher(str(func), any(callable(value) and not isinstance(value, Tensor) for value in args))
         body = getattr(func, "py_kernels", {}).get(_KEY.CompositeExplicitAutograd)
         if body is not None and str(func).startswith("flex_attention"):
@@ -177,7 +183,7 @@ class Recorder(TorchDispatchMode):
         return func(*map(self._seen, args), **{name: self._seen(value) for name, value in kwargs.items()})
 
     def _seen(self, value: Any) -> Any:
-        """``value``, which runs in this mode's sight if it is a function."""
+        """``value``; if it is a function, this mode sees what it runs."""
         if isinstance(value, (tuple, list)):
             return type(value)(map(self._seen, value)) if type(value) in (tuple, list) else value
         if not callable(value) or isinstance(value, Tensor):
@@ -210,9 +216,8 @@ def _is_transparent(kind: type) -> bool:
     return kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl  # type: ignore[attr-defined]
 
 
-#: Operator -> what it is: "plain", "composite" (written in terms of others for all devices and autograd), "transform"
-#: (Fourier's: composite, but nothing in it multiplies matrices), "fused" (a kernel that calls others), "algebra",
-#: "opaque".
+#: Operator -> its kind: "plain", "composite" (composed of others for all devices and autograd), "transform" (Fourier's:
+#: composite, but nothing in it multiplies matrices), "fused" (a kernel that calls others), "algebra", "opaque".
 _KINDS: dict[Any, str] = {}
 
 
@@ -235,8 +240,10 @@ def _kind(func: Any) -> str:
 
 @contextmanager
 def _lazy_views() -> Iterator[None]:
-    """Inside, kernels get tensors that are conjugated or negated lazily resolved, as outside a handler: a composite
-    operator makes such tensors itself."""
+    """Makes PyTorch resolve lazily conjugated or negated tensors for kernels, as outside a handler.
+
+    A composite operator makes such tensors itself.
+    """
     was = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in _LAZY]
     for key in _LAZY:
         torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
@@ -248,14 +255,16 @@ def _lazy_views() -> Iterator[None]:
 
 
 def _is_composite(name: str) -> bool:
-    """Whether an operator is written in terms of others, and no device has a kernel of its own for it."""
+    """Whether an operator is composed of others, and no device has a kernel of its own for it."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return has(name, _COMPOSITE) and not any(has(name, key) for key in (_KEY.CPU, _KEY.CUDA))
 
 
 def _kernel_of_nested(func: Any, args: Any) -> Any:
-    """Key of the kernel for nested tensors in PyTorch's first layout, which have no sizes to ask for: it multiplies the
-    matrices inside in plain sight. None where there is none."""
+    """Key of the kernel for nested tensors in PyTorch's first layout; None if there are none in the arguments.
+
+    Such tensors have no sizes to read. The kernel multiplies the matrices in them by operators that are seen.
+    """
     for t in args:
         if isinstance(t, Tensor) and t.is_nested and t.layout is torch.strided:
             key = _KEY.NestedTensorCUDA if t.device.type == "cuda" else _KEY.NestedTensorCPU
@@ -270,7 +279,7 @@ def _key(args: Any) -> Any:
 
 
 def _spec(leaf: Leaf, args: Any) -> str:
-    """The spec that the operator names, or whose product it is otherwise."""
+    """The spec that the operator names. For others it is native, or integer if the first operand's dtype is."""
     if leaf.spec != NATIVE:
         return leaf.spec
     operand = next((t for t in args if isinstance(t, Tensor)), None)

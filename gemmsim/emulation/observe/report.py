@@ -1,4 +1,4 @@
-"""What an audit saw: a record for each product, and the report that lists and sums them."""
+"""The results of an audit: a record for each product, and the report that lists and sums them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..atomic_files import write_whole
 
 __all__ = ["INTEGER", "NATIVE", "Record", "Report"]
 
-#: The spec of a product that is PyTorch's own, and of one of integers, which is exact wherever it is computed.
+#: The specs of a product that PyTorch computes itself, and of one of integers, which is exact wherever it is computed.
 NATIVE, INTEGER = "native", "integer"
 
 
@@ -24,15 +24,18 @@ NATIVE, INTEGER = "native", "integer"
 class Record:
     """One product, as it was computed.
 
-    ``op``: the operator ("aten.mm", "gemmsim.matmul"). ``shape``: (batch, M, K, N); of a convolution the batch are its
-    groups, M images times positions, K channels of a group times taps, N filters of a group; of a transposed one M
-    counts positions of its input, K is the channels of a group and N filters times taps (with another
-    ``transposed_sum`` than "col2im" as of others); of linear algebra the shape of its operand. ``dtype``: of the
-    result. ``module``: path from the outermost module called, "" outside any.
+    ``op``: the operator ("aten.mm", "gemmsim.matmul").
+    ``shape``: (batch, M, K, N). For a convolution, batch is the number of groups, M is images times positions, K is
+    channels of a group times taps, and N is filters of a group. For a transposed convolution, M counts positions of its
+    input, K is the channels of a group, and N is filters times taps. With another ``transposed_sum`` than "col2im" the
+    sizes are as for other convolutions. For linear algebra it is the shape of the operand.
+    ``dtype``: of the result.
+    ``module``: path from the outermost module called, "" outside any.
     ``role``: "fprop", "dgrad" (gradient of the first operand), "wgrad" (of the second), or "backward" where PyTorch
-    does not tell these two apart: native products in compiled code and in the backward methods of others. ``spec``: of
-    an emulated product, "native" for PyTorch's own, "integer" for products of integers, which are exact.
-    ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None where nobody counted.
+    does not distinguish these two: in native products of compiled code and of custom backward methods.
+    ``spec``: of an emulated product; "native" for a product that PyTorch computes itself, "integer" for products of
+    integers, which are exact.
+    ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None if they were not counted.
     """
 
     op: str
@@ -47,7 +50,7 @@ class Record:
     zeros: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
+        """The record as a plain dictionary."""
         found = {name: getattr(self, name) for name in ("op", "shape", "dtype", "module", "role", "spec", "macs")}
         found["shape"], found["dtype"] = list(self.shape), str(self.dtype).removeprefix("torch.")
         if self.nans is not None:
@@ -62,11 +65,13 @@ class Record:
 
 @dataclass(repr=False)
 class Report:
-    """The products of a run in their order: iterate over it for ``Record``s; ``str`` is a table, in notebooks as HTML.
+    """The products of a run in their order.
 
-    ``algebra``: linear algebra, whose libraries multiply inside; counted in no sum. ``opaque``: operators of other
-    packages and higher order operators, name -> number of calls: no audit sees what they compute. ``assumed``: what a
-    run without values took for granted, with the number of calls.
+    Iteration gives ``Record``s. ``str`` gives a table, which notebooks show as HTML.
+
+    ``algebra``: linear algebra, whose libraries multiply inside; no sum includes it. ``opaque``: operators of other
+    packages and higher-order operators, name -> number of calls; no audit sees what they compute. ``assumed``: the
+    assumptions of a run without values, with the number of calls.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -97,15 +102,18 @@ class Report:
 
     @property
     def emulated_share(self) -> float:
-        """Multiply-adds emulated, of those that are in sight and not integer products; of none 1.0, but 0.0 where there
-        were operators that no audit can look into."""
+        """The share of multiply-adds that are emulated, among visible products that are not of integers.
+
+        Without such multiply-adds it is 1.0. It is 0.0 if there are no records but operators that no audit can look
+        into.
+        """
         emulated, native = (sum(r.macs for r in records) for records in (self.emulated, self.native))
         if not emulated + native:
             return 0.0 if self.opaque and not self.records else 1.0
         return emulated / (emulated + native)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary; ``from_dict`` reads it back."""
+        """The report as a plain dictionary, which ``from_dict`` reads back."""
         return {
             "total_macs": self.total_macs,
             "emulated_share": self.emulated_share,
@@ -126,7 +134,7 @@ class Report:
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``to_json`` to a file, which is whole or not there; OSError where it cannot be written."""
+        """Writes ``to_json`` to a file, which is complete or absent; OSError if it cannot be written."""
         write_whole(Path(path), self.to_json() + "\n")
 
     def __repr__(self) -> str:
@@ -155,7 +163,7 @@ class Report:
         )
 
     def _notes(self) -> list[str]:
-        """What stands below the table."""
+        """The lines below the table."""
         sums = self._sums()
         lines = [f"{sums[0].upper()}{sums[1:]}."]
         if self.algebra:
@@ -172,12 +180,12 @@ def _counted(calls: dict[str, int]) -> str:
     return ", ".join(f"{name} x{n}" for name, n in calls.items())
 
 
-#: Columns of words in the table; those after them are of numbers.
+#: Number of columns of words in the table. The columns after them are numbers.
 _WORDS = 6
 
 
 def _table(records: list[Record]) -> list[list[str]]:
-    """A row of heads, then equal products in one row; empty without products."""
+    """A row of headings, then one row for each set of equal products; empty without products."""
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         key = (record.module, record.role, record.op, record.shape, record.spec, record.dtype)
@@ -198,7 +206,7 @@ def _table(records: list[Record]) -> list[list[str]]:
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """The rows as lines, in columns: words begin below each other, numbers end there."""
+    """The rows as lines of aligned columns: words at the left of their columns, numbers at the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

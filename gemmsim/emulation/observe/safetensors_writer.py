@@ -1,9 +1,9 @@
-"""A safetensors file that takes tensor after tensor: nothing that was written is kept in memory.
+"""Writes a safetensors file tensor by tensor, without keeping written data in memory.
 
-The header stands in front of the data, so room is left for it and filled with blanks, which its format allows. When the
-room is used up the data are copied behind a larger one. Until the file is closed it lies beside its place under another
-name, and it can be read at any time, as of the last header written: the data that came since are covered by a tensor
-``__unwritten__`` of bytes, which ends where the file ends.
+The header precedes the data, so the writer reserves room for it and fills it with blanks, which the format allows. When
+the room is used up, the data are copied behind a larger one. Until the file is closed, it has another name next to its
+final path. It can be read at any time, as of the last header written. A tensor ``__unwritten__`` of bytes, which ends
+where the file ends, covers the data added since.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ DTYPES = {
     torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 _REST = "__unwritten__"
-#: Tensors between two headers, and bytes that may come until the next one.
+#: Number of tensors between two headers, and number of bytes that a header covers in advance.
 _EVERY, _AHEAD = 128, 1 << 28
 _BLOCK = 1 << 20
 
 
 class CaptureError(OSError):
-    """Operands that cannot be written, or none to write."""
+    """Raised if operands cannot be written, or if there are none to write."""
 
 
 class GrowingFile:
-    """The file ``path``, which appears when it is closed.
+    """A file that appears at ``path`` when it is closed.
 
-    ``partial``: where it grows. ``count``, ``size``: tensors and bytes written.
+    ``partial``: the path at which it grows. ``count``, ``size``: numbers of tensors and bytes written.
 
     Raises:
         CaptureError: if it cannot be written, by all methods: no room on the disk, no folder, no permission.
@@ -54,7 +54,7 @@ class GrowingFile:
         self.count = self.size = 0
         self._start = b'{"__metadata__":' + json.dumps(dict(metadata)).encode()
         self._entries = bytearray()
-        self._known = 0  # entries in the file's header
+        self._known = 0  # bytes of entries in the file's header
         self._room = room
         self._since = 0
         with self._telling():
@@ -62,7 +62,7 @@ class GrowingFile:
             self._write_all()
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Appends a tensor; names differ.
+        """Appends a tensor; its name must be new.
 
         Raises:
             CaptureError: if it cannot be written.
@@ -105,10 +105,10 @@ class GrowingFile:
             os.replace(self.partial, self.path)
 
     def abandon(self) -> None:
-        """Leaves what there is under the other name, readable."""
+        """Closes the file under its other name; its content remains readable."""
         try:
             self._write_header()
-        except OSError:  # the file is as of its last header
+        except OSError:  # the file remains as of its last header
             pass
         self._file.close()
 
@@ -119,7 +119,10 @@ class GrowingFile:
         self._write_header()
 
     def _write_header(self, coming: int = 0) -> None:
-        """The entries there are, room for what comes being covered. What is new is written before what leads to it."""
+        """Writes the entries so far, and covers room for coming data.
+
+        New parts are written before the parts that make them visible.
+        """
         covered = self.size + max(_AHEAD, coming)
         rest = self._rest(covered)
         if len(self._start) + len(rest) + len(self._entries) + 1 > self._room:
@@ -136,14 +139,14 @@ class GrowingFile:
         self._covered, self._known, self._since = covered, len(self._entries), 0
 
     def _rest(self, covered: int) -> bytes:
-        """The entry of what is not described yet, of one length."""
+        """The entry of the data that are not described yet. Its length is constant."""
         size = covered - self.size
         return (
             f',"{_REST}":{{"dtype":"U8","shape":[{size:16}],"data_offsets":[{self.size:16},{covered:16}]}}'
         ).encode()
 
     def _widen(self) -> None:
-        """Four times the room, in another file that then takes this one's place."""
+        """Copies the data to another file with four times the room, which then replaces this one."""
         old, wider = self._file, self.partial.with_name(self.partial.name + ".wider")
         old.flush()
         begin, self._room = 8 + self._room, 4 * self._room
@@ -167,7 +170,7 @@ class GrowingFile:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Errors of the system as ``CaptureError``."""
+        """Turns errors of the system into ``CaptureError``."""
         try:
             yield
         except CaptureError:
