@@ -1,4 +1,4 @@
-"""Unmodified models under emulated arithmetic: contexts, audits, conversions and captures."""
+"""Runs unmodified PyTorch models in emulated arithmetic: contexts, audits, conversions and captures."""
 
 from __future__ import annotations
 

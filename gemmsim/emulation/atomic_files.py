@@ -1,4 +1,4 @@
-"""Small files that are whole or absent."""
+"""Writes small files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:
-    """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong (OSError)."""
+    """Writes exactly ``text`` (UTF-8) to ``path``, which keeps its former content if anything goes wrong (OSError)."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("w", encoding="utf-8") as file:

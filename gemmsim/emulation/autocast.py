@@ -1,4 +1,7 @@
-"""The casts that PyTorch's autocast makes in front of a product: it lies below the emulation, so they come first."""
+"""The casts that PyTorch's autocast makes in front of a product.
+
+Autocast is below the emulation, so overrides make its casts before they compute.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ __all__ = ["autocast", "autocast_on_accelerators", "full_precision", "is_enabled
 
 
 def is_enabled(device: str) -> bool:
-    """Whether autocast is on for a kind of device; for tensors without data, which have none, it is off."""
+    """Whether autocast is on for a kind of device. It is off for meta tensors, which have no data."""
     return device != "meta" and torch.is_autocast_enabled(device)
 
 
 def autocast(*tensors: Any) -> tuple[Any, ...]:
-    """Operands as autocast hands them to a product: floating ones in its dtype, float64 and all else as given."""
+    """Operands as autocast passes them to a product: floating-point ones in its dtype, float64 and others unchanged."""
     device = _device(tensors)
     if not is_enabled(device):
         return tensors
@@ -26,12 +29,15 @@ def autocast(*tensors: Any) -> tuple[Any, ...]:
 
 
 def autocast_on_accelerators(*tensors: Any) -> tuple[Any, ...]:
-    """``autocast`` for calls that the CPU's list leaves out: vectors' products."""
+    """``autocast`` for products of vectors, which are not in the CPU's list."""
     return tensors if _device(tensors) == "cpu" else autocast(*tensors)
 
 
 def promoted(*tensors: Any) -> tuple[Any, ...]:
-    """Operands of calls that autocast computes in the widest of their dtypes; the CPU's list has no such product."""
+    """Operands of calls that autocast computes in the widest of their dtypes.
+
+    On the CPU they are unchanged: its list has no such product.
+    """
     device = _device(tensors)
     if device == "cpu" or not is_enabled(device):
         return tensors
@@ -61,7 +67,7 @@ def _cast(t: Any, dtype: torch.dtype) -> Any:
 
 
 def untouched(run: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` with autocast off on its tensors' device: PyTorch's casts leave in-place and ``out=`` forms alone."""
+    """``run`` with autocast off on its tensors' device: autocast does not cast in in-place and ``out=`` forms."""
 
     def uncast(*args: Any, **kwargs: Any) -> Any:
         device = _device(args)

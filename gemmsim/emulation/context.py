@@ -1,4 +1,4 @@
-"""``emulate``: the context manager and decorator."""
+"""``emulate``: the context manager and decorator that computes PyTorch's products in other arithmetic."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ __all__ = ["emulate", "seed_of"]
 
 
 class emulate:
-    """Products of PyTorch computed as ``spec`` says: a context manager, and a decorator of functions.
+    """Computes products of PyTorch as ``spec`` says: a context manager, and a decorator of functions.
 
         with gs.emulate("e4m3 : e5m10"):
             loss = model(x).square().mean()
         loss.backward()  # in the same arithmetic, inside or after the context
 
     Every product of matrices that PyTorch's functions, methods, operators and modules make (docs/howto/emulate.md has
-    the list) is replaced; everything else is PyTorch's: additions, norms, activations, random streams of dropout,
+    the list) is replaced. Everything else is PyTorch's: additions, norms, activations, random streams of dropout,
     optimizers. An emulated model computes what PyTorch computes with each product replaced: operands, their order and
-    dtypes are PyTorch's, autocast's casts come first, the bias's gradient is PyTorch's sum.
+    dtypes are PyTorch's, autocast's casts come first, and the bias's gradient is PyTorch's sum.
 
     Args:
         spec: a string, ``GemmSpec``, accumulator, format, ``QAffineFormats`` or recipe for all products; or a list of
-            pairs (pattern of module paths, one of these or None) of which the first that matches holds, ``Rule``
-            objects, or a ``Config``. What no rule matches is PyTorch's. Paths are relative to the outermost module
+            pairs (pattern of module paths, one of these or None), ``Rule`` objects, or a ``Config``. The first rule
+            that matches applies. Products that no rule matches are native. Paths are relative to the outermost module
             called. (``config``, the former keyword, is deprecated.)
         seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
             path, the kind of product, its number among such calls of this step, and the step. torch's generator is not
             touched.
-        root: the module that paths are relative to, where several are called.
-        step: the number of the first step. Each call of an outermost module is one; outside modules the first product
-            in a context begins one. None: the process goes on counting from where the last context of the same config
-            and seed ended (``gemmsim.emulation.state_dict`` saves its counts). A function without arguments gives the
+        root: the module that paths are relative to, if several are called.
+        step: the number of the first step. Each call of an outermost module is one step; outside modules the first
+            product in a context begins one. None: the process continues the count of the last context of the same
+            config and seed (``gemmsim.emulation.state_dict`` saves its counts). A function without arguments gives the
             number of the present step instead, as a trainer counts it.
 
-    Contexts nest; the inner one holds inside, alone. It holds in this thread only (``gemmsim.emulation.carry`` takes it
-    into another); nothing outside PyTorch's Python API is seen: TorchScript, NumPy, and extensions are not.
+    Contexts nest; inside the inner one, only the inner one applies. A context applies in this thread only
+    (``gemmsim.emulation.carry`` takes it into another). It sees only calls through PyTorch's Python API: not
+    TorchScript, NumPy, or extensions.
 
     Raises:
         ConfigError, SpecError, FormatError: for a spec or rules that mean nothing; when the outermost module is called,
             for patterns that match none of its modules.
-        SeedError: for a seed or a step that is none.
+        SeedError: for an invalid seed or step.
         UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
 
     Example:
@@ -89,8 +90,10 @@ class emulate:
         return config_of(self.text)
 
     def caused(self, error: BaseException) -> bool:
-        """Whether the reason for ``error`` is this config: a rule that matches no module, a spec that a call has no
-        meaning for. Not where the program itself called gemmsim, nor in a backward pass."""
+        """Whether this config caused ``error``: a rule that matches no module, a spec that has no meaning for a call.
+
+        It is False where the program itself called gemmsim, and in a backward pass.
+        """
         return is_from(error, self.text)
 
     def __enter__(self) -> Emulation:
@@ -102,7 +105,7 @@ class emulate:
         thread, at = _thread(), len(self._modes) - 1
         while at and self._modes[at][0] != thread:
             at -= 1
-        if self._modes[at][0] != thread:  # a generator that goes on in another thread: any of them
+        if self._modes[at][0] != thread:  # a generator that continues in another thread: any of them
             at = len(self._modes) - 1
         self._modes.pop(at)[1].__exit__(*error)
 
@@ -110,10 +113,10 @@ class emulate:
         return f"emulate(seed={self.seed})\n{self.config}"
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``function`` that runs in a context of its own at each call; of a generator, whenever its own code runs.
+        """``function``, made to run in a context of its own at each call; a generator, whenever its own code runs.
 
         Raises:
-            ConfigError: for functions written with ``async``, whose code runs among that of others.
+            ConfigError: for functions written with ``async``, whose code alternates with that of others.
         """
         if not torch.compiler.is_compiling():
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -131,7 +134,7 @@ class emulate:
         return emulated
 
     def _generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A generator function whose code runs in one context, which holds no longer while it waits."""
+        """A generator function whose code runs in one context, which is not in force while the generator waits."""
 
         @wraps(function)
         def emulated(*args: Any, **kwargs: Any) -> Any:
@@ -146,19 +149,19 @@ class emulate:
                     return stop.value
                 try:
                     go_on, given = generator.send, (yield out)
-                except BaseException as error:  # of its end, too
+                except BaseException as error:  # also when it is closed
                     go_on, given = generator.throw, error
 
         return emulated
 
 
 def _thread() -> int:
-    """Which thread runs; compiled code runs in one."""
+    """Identifier of the running thread; 0 in compiled code, which runs in one thread."""
     return 0 if torch.compiler.is_compiling() else get_ident()
 
 
 def seed_of(owner: str, seed: object) -> int:
-    """``seed`` as a signed 64-bit integer. Unlike those of single operations it never comes from torch's generator.
+    """``seed`` as a signed 64-bit integer. Unlike seeds of single operations it never comes from torch's generator.
 
     Raises:
         SeedError: for anything but an integer from 0 to 2**64 - 1.

@@ -1,4 +1,4 @@
-"""Models that carry their arithmetic with them: the context of ``emulate``, opened by the model itself."""
+"""Converts models, so that they open the context of ``emulate`` themselves; saves and loads their arithmetic."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from .steps import Steps, Taken, checked, steps_of
 
 __all__ = ["Arithmetic", "arithmetic_of", "convert", "from_pretrained", "load", "save", "undo"]
 
-#: Name of the file beside a model's weights.
+#: Name of the file next to a model's weights.
 FILE = "gemmsim.json"
 _VERSION = 1
 
 
 class Arithmetic:
-    """What a converted model computes with: shared by all its modules.
+    """The arithmetic of a converted model, which all its modules share.
 
     ``config`` and ``seed``: as ``emulate`` takes them. ``step``: the number of the next step, which can be set.
     """
@@ -47,7 +47,10 @@ class Arithmetic:
         self._watch()
 
     def _watch(self) -> None:
-        """Checkpoints of a model that draws random bits take its counter along, as long as the model is converted."""
+        """Makes snapshots include the steps of a model that draws random bits, as long as it is converted.
+
+        Checkpoints restore them when they compute the model again.
+        """
         self._close: Callable[[], Any] | None = None
         if self.config.draws:
             deferred_contexts.OWNERS.add(self)
@@ -55,7 +58,7 @@ class Arithmetic:
             self._close = finalize(self, deferred_contexts.closed)
 
     def release(self) -> None:
-        """No model computes with this any longer."""
+        """Ends the use of this arithmetic: no model computes with it any longer."""
         if self._close is not None:
             deferred_contexts.OWNERS.discard(self)
             self._close()
@@ -69,7 +72,7 @@ class Arithmetic:
 
     @property
     def step(self) -> int:
-        """Number of the next step: the calls of the model, in all threads, that came before."""
+        """Number of the next step: how many calls of the model, in all threads, came before it."""
         return self.steps.number + 1
 
     @step.setter
@@ -82,7 +85,7 @@ class Arithmetic:
         return Config.of(self.text)
 
     def open(self) -> Emulation:
-        """A context in which one of the model's modules is called."""
+        """A context for a call of one of the model's modules."""
         mode = Emulation(self.text, self.seed, self.model, self, self.steps)
         if mode.places is not None and mode.draws:
             if torch.compiler.is_compiling():
@@ -94,26 +97,26 @@ class Arithmetic:
         return mode
 
     def close(self, mode: Emulation) -> None:
-        """The end of that call: the next one in this thread takes the steps after it."""
+        """Ends that call: the next one in this thread takes the steps after it."""
         if mode.draws and mode.places is not None and not torch.compiler.is_compiling():
             self._here.taken = mode.places.taken
 
     def mark(self) -> tuple[Taken, Tensor]:
-        """Which step this thread took last, and which one all took."""
+        """The step that this thread took last, and the step that all threads took last."""
         return self._here.taken, self.steps.counter
 
     def advance(self) -> None:
-        """Takes a step in this thread, which calls that repeat from a mark before it take as well."""
+        """Takes a step in this thread; calls that repeat from an earlier mark take it as well."""
         self._here.taken.next = Taken(self.steps.next())
         self._here.taken = self._here.taken.next
 
     @contextmanager
     def repeating(self, mark: tuple[Taken, Tensor]) -> Iterator[None]:
-        """Inside, calls in this thread take the steps again that came after the mark."""
+        """Makes calls in this thread take the steps after the mark again, inside the context."""
         here, last = self._here, self.steps.counter
         before = here.taken, here.repeats, here.steps
         here.taken, here.repeats, here.steps = mark[0], True, Steps(mark[1])
-        if _COMPILED:  # compiled code reads the one count that there is
+        if _COMPILED:  # compiled code reads the model's only count
             self.steps.counter = mark[1]
         try:
             yield
@@ -127,7 +130,7 @@ class Arithmetic:
 
 
 class _Here(local):
-    """The steps that one thread takes of a model's count."""
+    """The steps of a model's count that one thread takes."""
 
     def __init__(self) -> None:
         self.taken, self.repeats = Taken(), False
@@ -144,7 +147,10 @@ def _note_compiled() -> None:
 
 
 class _Converted(Made):
-    """Mixin of a converted module's class: a call from outside opens the context, one from inside is in it."""
+    """Mixin of the class of a converted module.
+
+    A call from outside the model opens the context; a call from inside is already in it.
+    """
 
     _gemmsim: Arithmetic
 
@@ -161,7 +167,7 @@ class _Converted(Made):
 
     @property
     def __jit_ignored_attributes__(self) -> list[str]:
-        """What ``torch.jit.script`` and ``torch.jit.trace`` ask first.
+        """The attribute that ``torch.jit.script`` and ``torch.jit.trace`` read first.
 
         Raises:
             ConfigError: TorchScript would compute the products natively.
@@ -179,18 +185,18 @@ class _Converted(Made):
 
 
 def _class_of(base: type) -> Any:
-    """``base`` with a context around its calls, under the same name."""
+    """A subclass of ``base`` under the same name, with a context around its calls."""
     return derived(base, _class_of, (_Converted, base), _gemmsim_base=base)
 
 
 @takes_spec("config")
 def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) -> nn.Module:
-    """``model`` itself, which from now on computes its products as ``spec`` says, whoever calls it.
+    """Makes ``model`` compute its products as ``spec`` says from now on, and returns the same object.
 
-    What it computes is what ``emulate(spec, seed, root=model)`` around all its calls computes, bit for bit, random
-    bits too: every product in it, also those that no module stands for. Its parameters, buffers, hooks, state keys and
-    the names of its classes stay as they are. Modules can be called one by one, and keep their paths. The model can be
-    copied, pickled, wrapped and compiled. Converting it again replaces its config.
+    It computes what ``emulate(spec, seed, root=model)`` around all its calls computes, bit for bit, random bits
+    included. That covers every product in it, also those without a module of their own. Its parameters, buffers,
+    hooks, state keys and the names of its classes stay as they are. Modules can be called one by one, and keep their
+    paths. The model can be copied, pickled, wrapped and compiled. Converting it again replaces its config.
 
     Args:
         model: any module.
@@ -200,8 +206,9 @@ def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) ->
             (``gemmsim.emulation.arithmetic_of(model).step``).
 
     Raises:
-        ConfigError, SpecError, FormatError: for a spec or rules that mean nothing or name modules that there are not.
-        SeedError: for a seed or a step that is none.
+        ConfigError, SpecError, FormatError: for a spec or rules that mean nothing, or that name modules which do not
+            exist.
+        SeedError: for an invalid seed or step.
 
     Example:
         >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 600, 1, bias=False).requires_grad_(False)
@@ -227,7 +234,7 @@ def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) ->
 
 
 def undo(model: nn.Module) -> nn.Module:
-    """``model`` as it was before ``convert``; a model that was not converted as it is."""
+    """Undoes ``convert`` and returns ``model``; a model that was not converted does not change."""
     mine = model.__dict__.get("_gemmsim")
     for module in model.modules() if mine is not None else ():
         base = getattr(type(module), "_gemmsim_base", None)
@@ -240,13 +247,13 @@ def undo(model: nn.Module) -> nn.Module:
 
 
 def arithmetic_of(model: nn.Module) -> Arithmetic | None:
-    """What a converted model computes with; None for others."""
+    """The arithmetic of a converted model; None for other models."""
     found: Arithmetic | None = unwrapped(model).__dict__.get("_gemmsim")
     return found
 
 
 def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
-    """The path of ``gemmsim.json`` in ``folder``, to which it writes the arithmetic of a converted model.
+    """Writes the arithmetic of a converted model to ``gemmsim.json`` in ``folder`` and returns the path of that file.
 
     Raises:
         ConfigError: for a model that is not converted.
@@ -263,10 +270,10 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
 
 
 def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
-    """``model`` converted as ``gemmsim.json`` in ``folder`` says.
+    """Converts ``model`` as ``gemmsim.json`` in ``folder`` says, and returns it.
 
     Raises:
-        ConfigError: for a folder without that file, a file that is none, or of a later version.
+        ConfigError: for a folder without that file, an invalid file, or one of a later version.
     """
     path = Path(folder) / FILE
     try:

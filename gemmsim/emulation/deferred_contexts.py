@@ -1,7 +1,7 @@
-"""Code of the forward pass that runs later: recomputation in checkpoints, backward passes of others' functions.
+"""Restores contexts for deferred code of the forward pass: recomputation in checkpoints, custom backward passes.
 
-It belongs to the context in which its forward pass ran, wherever and in whichever thread it runs. A snapshot keeps what
-held there: the config, the place and the counters.
+Such code belongs to the context in which its forward pass ran, wherever and in whichever thread it runs. A snapshot
+stores the state of that context: the config, the position and the counters.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ __all__ = [
     "unseen_products",
 ]
 
-#: Calls that run a backward pass: a mode is not in force while it handles one.
+#: Calls that run a backward pass. A mode is not in force while it handles one.
 _ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
 _CHECKPOINTS = ("torch.utils.checkpoint", "torch.distributed._composable.checkpoint_activation")
-#: Where functions are defined whose backward passes multiply as their forward passes did.
+#: Modules of autograd functions whose backward passes multiply as their forward passes did.
 _KNOWN = ("gemmsim.", "torch._functorch.")
-#: What a checkpoint runs, in PyTorch 2.15 and before; the latter is there as well, and calls the former.
+#: What a checkpoint runs: the first in PyTorch 2.15, the second before. PyTorch 2.15 has the second as well, which
+#: calls the first.
 _GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
 
 _COMPILES = "setup_compilation_env"
@@ -57,7 +58,10 @@ OWNERS: WeakSet[Any] = WeakSet()
 
 
 class Snapshot(NamedTuple):
-    """What held at one moment: the emulation in force, if there was one, its places, the steps of converted models."""
+    """The state at one moment.
+
+    It has the emulation in force (None if there was none), its places, and the steps of converted models.
+    """
 
     mode: Any
     places: Places | None
@@ -65,7 +69,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def take(cls) -> Snapshot | None:
-        """Of this thread; None where nothing is emulated."""
+        """A snapshot of this thread; None if nothing is emulated."""
         mode = current()
         marks = tuple((owner, owner.mark()) for owner in OWNERS) if OWNERS else ()
         if mode is None:
@@ -74,9 +78,11 @@ class Snapshot(NamedTuple):
 
     @contextmanager
     def restored(self, fresh: bool = False) -> Iterator[None]:
-        """The program under what held then; what holds now holds again afterwards. ``fresh``: for calls that are no
-        repetition, which take steps of their own."""
-        # Where a backward pass runs inside its context, that context counts no step for what runs again.
+        """Restores the state of the snapshot inside the context; afterwards the present state applies again.
+
+        ``fresh``: for calls that repeat nothing, and take steps of their own.
+        """
+        # If a backward pass runs inside its context, that context does not count steps of the code that runs again.
         waiting = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, Placed)]
         for mode in waiting:
             mode.paused += 1
@@ -107,17 +113,20 @@ def is_engine(func: Any) -> bool:
 
 
 def opened() -> None:
-    """A context opens: from the first one on, checkpoints and others' functions take snapshots."""
+    """Records that a context opens.
+
+    From the first one on, checkpoints and custom autograd functions take snapshots.
+    """
     replaced.opened(_wanted)
 
 
 def closed() -> None:
-    """A context closes: after the last one PyTorch is as it was."""
+    """Records that a context closes; the last one restores PyTorch."""
     replaced.closed()
 
 
 def _wanted() -> list[Wanted]:
-    """What is replaced while a context is open."""
+    """What is replaced in PyTorch while a context is open."""
     return [
         (torch.autograd.Function, "apply", _replace_apply),
         (torch.nn.DataParallel, "parallel_apply", _replace_replicas),
@@ -129,10 +138,10 @@ def _wanted() -> list[Wanted]:
 
 
 def checkpoint_contexts() -> tuple[Any, Any]:
-    """``context_fn`` of ``torch.utils.checkpoint.checkpoint``: recomputation in the context of the forward pass.
+    """``context_fn`` of ``torch.utils.checkpoint.checkpoint``: recomputation runs in the context of the forward pass.
 
-    While a context of ``emulate`` is open checkpoints do so by themselves; this is for PyTorch versions in which the
-    private name that takes is missing, where a checkpoint's recomputation outside the context would be PyTorch's own.
+    While a context of ``emulate`` is open, checkpoints do this by themselves. This function is for PyTorch versions
+    that lack the private name that this requires. There, recomputation outside the context would be native.
     """
     taken = Snapshot.take()
     return _nothing(), _nothing() if taken is None else taken.restored()
@@ -144,9 +153,9 @@ def _nothing() -> Iterator[None]:
 
 
 def carry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` that runs in the context of this moment, in whichever thread: new threads inherit none.
+    """``function``, made to run in the present context in any thread; new threads inherit no context.
 
-    Its calls of models take steps of random bits like others of that config and seed.
+    Its calls of models take steps of random bits like other calls of that config and seed.
     """
     taken = Snapshot.take()
     return function if taken is None else _carried(function, taken, True)
@@ -161,7 +170,7 @@ def _carried(function: Callable[..., Any], taken: Snapshot, fresh: bool) -> Call
 
 
 def _replace_replicas(original: Any) -> Any:
-    """``DataParallel`` whose threads run in the context, all of them in its next step."""
+    """Replaces ``parallel_apply`` of ``DataParallel``: its threads run in the context, all of them in its next step."""
 
     @wraps(original)
     def parallel_apply(self: Any, replicas: Any, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +190,7 @@ def _replace_replicas(original: Any) -> Any:
 
 
 def unseen_products(name: str, mode: Any) -> Exception:
-    """The error of a call under an emulation whose products nobody sees."""
+    """The error for a call under an emulation that cannot see the products of the call."""
     path = path_running() if mode.places is None else mode.places.path
     asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
     allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
@@ -190,13 +199,13 @@ def unseen_products(name: str, mode: Any) -> Exception:
 
 
 def leaves_attention(mode: Any) -> bool:
-    """Whether attention's products are PyTorch's own where the program is."""
+    """Whether attention's products are native at the program's present path."""
     path = "" if mode.places is None else mode.places.path
     return all(formats_at(mode.text, path, kind) is None for kind in ("sdpa.qk", "sdpa.pv"))
 
 
 def _replace_flex() -> list[Wanted]:
-    """``flex_attention`` outside compiled code, which compiles itself: refused before."""
+    """Refuses ``flex_attention`` outside compiled code before it compiles itself."""
     module: Any = sys.modules.get("torch.nn.attention.flex_attention")
     return [(module, _COMPILES, _refuses)] if hasattr(module, _COMPILES) else []
 
@@ -213,7 +222,7 @@ def _refuses(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _replace_generators() -> list[Wanted]:
-    """Non-reentrant checkpoints whose recomputation restores the context."""
+    """Makes the recomputation of non-reentrant checkpoints restore the context."""
     found: list[Wanted] = []
     for module in map(sys.modules.get, _CHECKPOINTS):
         names = [name for name in _GENERATORS if hasattr(module, name)]
@@ -251,26 +260,26 @@ def _both(taken: Snapshot, recompute: Any) -> Iterator[None]:
 
 
 class _Calls(local):
-    """Snapshots of the calls of ``Function.apply`` that run in this thread, innermost last."""
+    """Snapshots of the calls of ``Function.apply`` that are running in this thread, innermost last."""
 
     def __init__(self) -> None:
         self.snapshots: list[Snapshot] = []
 
 
 _CALLS = _Calls()
-#: The class that stands for one of others' functions.
+#: Autograd function of the program -> the class that replaces it.
 _TIED: WeakKeyDictionary[type, type] = WeakKeyDictionary()
 
 
 def _replace_apply(original: Any) -> Any:
-    """``torch.autograd.Function.apply`` while a context is open: others' backward passes restore the context."""
+    """Replaces ``torch.autograd.Function.apply`` while a context is open: its backward passes restore the context."""
     theirs = getattr(original, "__func__", original)
-    # PyTorch 2.15 has a method of C++ here.
+    # In PyTorch 2.15 this is a method written in C++.
     call = (lambda cls, *args: original.__get__(None, cls)(*args)) if theirs is original else theirs
 
     @wraps(theirs)
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        # Those of compiled graphs hold no code of anybody's.
+        # Functions of compiled graphs contain no code of the program.
         if torch.compiler.is_compiling() or cls.__module__.startswith(_KNOWN) or hasattr(cls, "_gemmsim_tied"):
             return call(cls, *args, **kwargs)
         taken = Snapshot.take()
@@ -285,12 +294,12 @@ def _replace_apply(original: Any) -> Any:
     return classmethod(apply)
 
 
-#: One that was never in place: all of them have the same code, which the compiler is told to leave alone.
+#: A replacement that is never put in place. All of them have the same code, which the compiler must not compile.
 apply = _replace_apply(vars(torch.autograd.Function)["apply"]).__func__
 
 
 def _tied(function: Any) -> Any:
-    """``function`` with a backward pass in the context of its forward pass, under the same name."""
+    """A subclass of ``function`` under the same name, whose backward pass runs in the context of its forward pass."""
     found = _TIED.get(function)
     if found is None:
         two_steps = function.setup_context is not torch.autograd.Function.setup_context

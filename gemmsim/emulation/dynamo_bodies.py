@@ -1,8 +1,8 @@
-"""Contexts inside bodies that the compiler follows as parts of their own: a checkpoint's, a branch's, a loop's.
+"""Contexts in bodies that the compiler traces as parts of their own: of checkpoints, branches and loops.
 
-Such a body may change nothing outside itself, or the whole graph is refused. A context changes the modes in force and
-the hooks of modules, and puts both back when it ends; the compiler is told that these changes are no effect of the
-body. A step of a count is one, and is refused by name.
+Such a body may change nothing outside itself; otherwise the compiler refuses the whole graph. A context changes the
+modes in force and the hooks of modules, and restores both when it ends. This module declares that these changes are no
+effect of the body. A step of a count is an effect, and is refused by name.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["let_modes_change", "refuse_steps", "unseen_change"]
 
 @assume_constant_result
 def let_modes_change() -> None:
-    """The modes in force may change in the body that is followed now, which leaves them as they were.
+    """Allows the modes in force to change in the body that is traced now, which restores them.
 
-    The compiler takes that only where they were changed around the body as well: it notes the stack of modes at its
-    first change, as a thing of the body or of the code around it. Here it is noted without being a change.
+    The compiler allows that only if they were changed around the body as well. It notes the stack of modes at its first
+    change, as part of the body or of the code around it. Here it is noted without a change.
     """
     module: Any = sys.modules.get("torch._dynamo.variables.torch_function")
     stack: Any = getattr(module, "TorchFunctionModeStackVariable", None)
@@ -39,7 +39,7 @@ def let_modes_change() -> None:
 
 
 def unseen_change(change: Callable[[], None]) -> None:
-    """Calls ``change`` in code that is traced: what it changes outside a body, the body puts back."""
+    """Calls ``change`` in traced code. The body itself undoes what this changes outside it."""
     _allow(True)
     change()
     _allow(False)
@@ -47,10 +47,10 @@ def unseen_change(change: Callable[[], None]) -> None:
 
 @assume_constant_result
 def refuse_steps() -> None:
-    """A count that lasts takes a step: that is an effect of the body, which it would have again when it is repeated.
+    """Refuses a step of a lasting count, because it is an effect of the body: a repetition would take another step.
 
     Raises:
-        ConfigError: in a body of a whole graph. Elsewhere the compiler leaves the body to Python.
+        ConfigError: in a body of a whole graph. Elsewhere the compiler does not compile the body, and Python runs it.
     """
     if _in_body(tracer()):
         asked = "a step of random bits inside torch.utils.checkpoint or another body that torch.compile(fullgraph=True)"

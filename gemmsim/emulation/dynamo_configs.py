@@ -1,8 +1,8 @@
-"""Contexts that compiled code opens: which config is meant, from what the compiler can follow.
+"""Finds the config of contexts that compiled code opens, from what the compiler can follow.
 
-The compiler follows strings, numbers, lists and mappings, and guards on what is in them. Of our values, which are
-frozen, it only has to know which one it is: those made outside are guarded by identity and stand here under a number.
-Those made inside are not there while code is traced, and are refused.
+The compiler follows strings, numbers, lists and mappings, and guards on their contents. Values of this package are
+frozen, so it only has to know which one it is. Those made outside are guarded by identity, and are registered here
+under a number. Those made inside do not exist while code is traced, and are refused.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from .rules import Config, Rule, made_inside, text_of
 
 __all__ = ["text_inside"]
 
-#: Our values, which are frozen: what they mean does not change while compiled code keeps them.
+#: Types of this package, whose values are frozen: their meaning does not change as long as compiled code exists.
 _OURS = (Config, Rule, QAffineFormats, RowFormats, MapFormats, *(set(get_args(SpecLike)) - {str}))
-#: Those that compiled code was given, by identity. Kept: another value must not come to have the same one.
+#: Values that compiled code was given, by ``id``. They are kept alive, so that no other value gets the same ``id``.
 _GIVEN: dict[int, Any] = {}
 _MISSING = -1
 
 
 def _refuse(name: str) -> None:
-    """A spec or accumulator is about to be made. Where a whole graph is asked for the compiler would stop there, in its
-    words; otherwise it breaks the graph, and the code runs as it is."""
+    """Refuses a spec or accumulator that traced code is about to make.
+
+    If a whole graph is required, the compiler would stop there with an error of its own. Otherwise it breaks the graph,
+    and the code runs as it is.
+    """
     if torch.compiler.is_dynamo_compiling():
         made_inside(f"a {name} that was made")  # raises in whole graphs
 
@@ -45,8 +48,8 @@ def text_inside(config: Any) -> str:
     """Canonical text of a config that is given to a context inside compiled code.
 
     Raises:
-        ConfigError, SpecError, FormatError: as ``Config.of``, and for values of ours that were made inside compiled
-            code, and for kinds of values that may change unseen.
+        ConfigError, SpecError, FormatError: as ``Config.of``, and for values of this package that were made inside
+            compiled code, and for kinds of values that may change unseen.
     """
     if config is None or isinstance(config, str):
         return text_of(config)
@@ -56,7 +59,7 @@ def text_inside(config: Any) -> str:
 
 
 def _parts(value: Any) -> Any:
-    """``value`` in tuples, strings and numbers, as constants of the compiler; of our values their numbers."""
+    """``value`` as tuples, strings and numbers, the compiler's constants; values of this package become numbers."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, (list, tuple)):
@@ -73,7 +76,7 @@ def _parts(value: Any) -> Any:
 
 @assume_constant_result
 def _number(value: Any) -> int:
-    """What a value is known by; ``_MISSING`` for one made in traced code, which has fields nowhere but in the trace."""
+    """The number of a value; ``_MISSING`` for one made in traced code, which has fields only in the trace."""
     if not vars(value).keys() >= {field.name for field in fields(value)}:
         return _MISSING
     _GIVEN[id(value)] = value
@@ -88,7 +91,7 @@ def _text_of_parts(parts: Any) -> str:
 
 
 def _joined(parts: Any) -> Any:
-    """What ``_parts`` took apart."""
+    """The value that ``_parts`` took apart."""
     if not isinstance(parts, tuple):
         return parts
     kind, *entries = parts

@@ -1,6 +1,6 @@
-"""What only compiled code needs: code that the compiler must not compile, calls it must ask about, graphs that run.
+"""Support for ``torch.compile``: code that it must not compile, calls it must ask modes about, and running graphs.
 
-All of it leans on private names of PyTorch's compiler; tests/emulation/test_compiled.py says which one is missing.
+All of it depends on private names of PyTorch's compiler; tests/emulation/test_compiled.py says which one is missing.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = [
     "wanted",
 ]
 
-#: Texts of configs under which a traced call was left to PyTorch: its compiled form must not be emulated when it runs.
+#: Texts of configs under which a traced call stayed native. Its compiled form must not be emulated when it runs.
 _LEFT: set[str] = set()
-#: Calls of the table that modes are to be asked about.
+#: Calls of the table about which modes are to be asked.
 _CALLS: set[Any] = set()
 _OVERRIDABLE = "get_overridable_functions"
 
 
 def ask_about(calls: Iterable[Any]) -> None:
-    """The compiler, where it is, asks modes about these calls while a context is open."""
+    """Makes the compiler, if it is loaded, ask modes about these calls while a context is open."""
     _CALLS.update(calls)
 
 
 def wanted() -> list[Wanted]:
-    """What is replaced in the compiler while a context is open: which calls it asks modes about."""
+    """What is replaced in the compiler while a context is open: its list of calls about which it asks modes."""
     module: Any = sys.modules.get("torch._dynamo.variables.torch")
     return [(module, _OVERRIDABLE, _asks_more)] if hasattr(module, _OVERRIDABLE) else []
 
@@ -65,8 +65,10 @@ def _asks_more(original: Callable[[], set[Any]]) -> Callable[[], set[Any]]:
 
 
 def skip(functions: Iterable[Callable[..., Any]]) -> None:
-    """Functions of this package, which the compiler runs as they are, with what they call, where it meets them on their
-    own: it would compile each frame of theirs."""
+    """Makes the compiler run functions of this package, and what they call, as they are.
+
+    Otherwise it would compile each of their frames where it encounters them on their own.
+    """
     skipped = list(functions)
 
     def tell() -> None:
@@ -81,7 +83,7 @@ def skip(functions: Iterable[Callable[..., Any]]) -> None:
 
 @assume_constant_result
 def note_native(text: str) -> None:
-    """A call of the table was left to PyTorch while it was traced under this config."""
+    """Records that a call of the table stayed native while it was traced under this config."""
     _LEFT.add(text)
 
 
@@ -96,7 +98,10 @@ def is_suspicious(func: Any, kwargs: Any, text: str) -> bool:
 
 
 def in_compiled_graph() -> bool:
-    """Whether the program runs a graph that the compiler made, in which every emulated product is one already."""
+    """Whether the program is running a graph that the compiler made.
+
+    Every product to emulate in such a graph is an emulated operator already.
+    """
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.endswith("runtime_wrappers.py"):
@@ -109,13 +114,13 @@ def in_compiled_graph() -> bool:
 
 
 def is_recorded() -> bool:
-    """Whether the operators that run become a program (``torch.export``, ``make_fx``)."""
+    """Whether the operators that run are recorded as a program (``torch.export``, ``make_fx``)."""
     kind = torch._C._TorchDispatchModeKey.PROXY
     return (torch._C._get_dispatch_mode(kind) or torch._ops._get_dispatch_mode_pre_dispatch(kind)) is not None
 
 
 def leave_alone(func: Any, kwargs: Any, text: str) -> bool:
-    """Whether the call belongs to a compiled graph, where what is native is meant to be."""
+    """Whether the call belongs to a compiled graph, in which native calls are meant to be native."""
     if torch.compiler.is_compiling():
         return False
     return is_suspicious(func, kwargs, text) and in_compiled_graph()
@@ -123,8 +128,11 @@ def leave_alone(func: Any, kwargs: Any, text: str) -> bool:
 
 @contextmanager
 def errors_as_they_are() -> Iterator[None]:
-    """Around code that the compiler runs while it traces: whoever calls the compiled function gets its errors as they
-    are (``ConfigError``, ``SpecError``), and not the compiler's own error about them."""
+    """Wraps code that the compiler runs while it traces, so that its errors reach the program unchanged.
+
+    The caller of the compiled function gets ``ConfigError`` or ``SpecError`` instead of the compiler's own error about
+    it.
+    """
     try:
         yield
     except (ValueError, RuntimeError, TypeError) as error:
@@ -134,10 +142,11 @@ def errors_as_they_are() -> Iterator[None]:
 
 
 def raised(kind: type[Exception], text: str, config: str | None = None) -> Exception:
-    """The error to raise in code that may be traced, from the config of that text, if from any.
+    """The error to raise in code that may be traced, marked with the config of text ``config``, if there is one.
 
-    Where a whole graph is asked for (``fullgraph=True``) the compiler would raise an error of its own instead: this is
-    raised past it. Otherwise it breaks the graph, and the code that raises runs as it is.
+    If a whole graph is required (``fullgraph=True``), the compiler would raise an error of its own instead. This
+    function then raises the error past it. Otherwise the error breaks the graph, and the code that raises it runs as it
+    is.
     """
     if torch.compiler.is_dynamo_compiling():
         _raise_in_whole_graphs(kind, text, config)
@@ -152,19 +161,22 @@ def _raise_in_whole_graphs(kind: type[Exception], text: str, config: str | None)
 
 
 def one_graph_error(error: Exception) -> None:
-    """Raises ``error`` past the compiler where a whole graph is asked for; elsewhere nothing."""
+    """Raises ``error`` past the compiler if a whole graph is required; otherwise does nothing."""
     if getattr(tracer(), "one_graph", False):
         raise _handed_on(error)
 
 
 def tracer() -> Any:
-    """What traces in this thread; None for nothing."""
+    """The tracer of the compiler in this thread; None if nothing is traced."""
     module: Any = sys.modules.get("torch._dynamo.symbolic_convert")
     return None if module is None else getattr(module.tls, "current_tx", None)
 
 
 def _handed_on(error: Exception) -> Exception:
-    """``error`` in one of the same kind that the compiler lets pass, and of which it raises what is inside."""
+    """``error`` as an error of the same kind that the compiler lets pass.
+
+    The compiler raises the original error in its place.
+    """
     from torch._dynamo.exc import ShortenTraceback
 
     kind: Any = type(error)

@@ -1,4 +1,4 @@
-"""Which config is the reason for an error: a program's own mistakes are told apart by it."""
+"""Marks errors with the config that caused them, which distinguishes them from a program's own mistakes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _Error = TypeVar("_Error", bound=Exception)
 
 
 def blamed(error: _Error, text: str) -> _Error:
-    """``error``, which remembers that the config of this text is its reason."""
-    if not torch.compiler.is_dynamo_compiling():  # the compiler knows no attributes of exceptions
+    """``error``, marked as caused by the config of this text."""
+    if not torch.compiler.is_dynamo_compiling():  # the compiler does not support attributes of exceptions
         error.emulated = text  # type: ignore[attr-defined]
     return error
 
 
 def is_from(error: BaseException, text: str) -> bool:
-    """Whether the config of this text is the reason for ``error``, and not a call of the program's."""
+    """Whether the config of this text caused ``error``, and not a call of the program."""
     found: object = getattr(error, "emulated", None)
     return found == text

@@ -1,4 +1,4 @@
-"""Runs without values: what is taken for granted where only data would say it, and what PyTorch's fakes leave out."""
+"""Assumptions of runs without values where only data could decide, and results that PyTorch's fakes lack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("gemmsim_assump
 
 @contextmanager
 def assumptions(listener: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ``listener`` is told of all that is assumed in this thread."""
+    """Passes all assumptions of this thread to ``listener`` inside the context."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -26,15 +26,18 @@ def assumptions(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def assume(what: str) -> None:
-    """Says what was taken for granted, to whoever listens."""
+    """Passes an assumption to the listener, if there is one."""
     listener = _LISTENER.get()
     if listener is not None:
         listener(what)
 
 
 def call_fake(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """``func(*args, **kwargs)`` of fake tensors. Grouped products in float32 and float16, which PyTorch's kernels take
-    and its fake does not (2.13), get their result here."""
+    """``func(*args, **kwargs)`` of fake tensors.
+
+    PyTorch's kernels accept grouped products in float32 and float16, and its fake does not (2.13). These get their
+    result here.
+    """
     if func is _GROUPED and args[0].dtype in (torch.float32, torch.float16) and args[0].dtype == args[1].dtype:
         return _grouped(*args, **kwargs)
     return func(*args, **kwargs)
@@ -44,7 +47,10 @@ _GROUPED: Any = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default",
 
 
 def _grouped(a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
-    """Groups of rows or columns leave a matrix, groups of terms a stack; rows begin at multiples of 16 bytes."""
+    """The result of a grouped product without values.
+
+    Groups of rows or columns give a matrix, groups of terms give a stack. Rows begin at multiples of 16 bytes.
+    """
     m, n = a.shape[-2], b.shape[-1]
     dtype = a.dtype if out_dtype is None else out_dtype
     unit = 16 // dtype.itemsize

@@ -1,9 +1,9 @@
-"""Operators on fake tensors, for a run of which only shapes and dtypes are asked: equal calls get equal answers.
+"""Computes operators on fake tensors for runs that follow only shapes and dtypes: equal calls get stored answers.
 
-A model repeats its layers, so nearly every operator of a dry run gets tensors of the same shapes, strides and dtypes
-as an earlier call. PyTorch's mode remembers calls, too, and takes 160 microseconds to compare and answer one; this
-takes 19, which is what makes a dry run of billions of parameters a matter of a second. Every call that is new is
-PyTorch's, and so are those whose results follow from more than their arguments' shapes.
+A model repeats its layers, so nearly every operator of a dry run gets tensors of the same shapes, strides and dtypes as
+an earlier call. PyTorch's mode stores calls, too, and takes 160 microseconds to compare and answer one. This takes 19,
+so that a dry run of billions of parameters takes about a second. PyTorch computes every new call, and every call whose
+results depend on more than its arguments' shapes.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .fake_tensor_assumptions import call_fake
 __all__ = ["Answers"]
 
 _dispatch_keys = torch._C._dispatch_keys
-#: What is asked of tensors here, in backward passes as well, is no business of modes.
+#: Reading properties of tensors here, in backward passes as well, must not reach modes.
 _NoDispatch: Any = torch._C._DisableTorchDispatch
 _NoFunctions: Any = torch._C.DisableTorchFunction
 _NEW: Any = object()
 
-#: Operators whose fakes depend on nothing but their arguments: those of other packages may.
+#: Namespaces of operators whose fakes depend only on their arguments. Those of other packages may depend on more.
 _KNOWN = frozenset(("aten", "prims", "gemmsim"))
-#: Of operators whose results depend on values, or that change what a tensor is instead of what is in it.
+#: Tags of operators whose results depend on values, or that change what a tensor is instead of its values.
 _NEVER = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view)
-#: Arguments of this package's operators that say whose product it is and with which random bits: no fake reads them.
+#: Arguments of this package's operators for the call site and its random bits. No fake reads them.
 NEUTRAL = frozenset(("seed", "stream", "site", "row"))
 _NUMBERS = (int, float, bool, complex)
 _VALUES = frozenset((*_NUMBERS, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
 
 
 class _Tensor(NamedTuple):
-    """What there is to know of a fake tensor. ``keys``: its dispatch keys, which tell negated and conjugated views."""
+    """The properties of a fake tensor. ``keys``: its dispatch keys, which identify negated and conjugated views."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -47,20 +47,20 @@ class _Tensor(NamedTuple):
 
 
 class _New(NamedTuple):
-    """A result in memory of its own, or, where ``base`` is not None, in that of this argument."""
+    """A result in memory of its own, or, if ``base`` is not None, in the memory of this argument."""
 
     like: _Tensor
     base: int | None
 
 
-#: One result: a new tensor, or the argument of this index.
+#: One result: a new tensor, or the index of an argument that is the result.
 _Result: TypeAlias = "_New | int"
-#: A call's results; the class says tuple or list where there may be several.
+#: A call's results, and the class, tuple or list, if there may be several.
 _Results: TypeAlias = "tuple[type | None, list[_Result]]"
 
 
 class Answers:
-    """What the operators of one run on the fake tensors of ``mode`` gave, by what that depends on."""
+    """The results of the operators of one run on the fake tensors of ``mode``, by what they depend on."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self.mode = mode
@@ -68,11 +68,11 @@ class Answers:
         self._attributes: dict[torch.device, dict[str, Any]] = {}
         unsafe = getattr(mode, "_allow_unsafe_data_ptr_access", True)
         name = "_set_warn_deprecated_on_mutable_data_ptr" if unsafe else "_set_throw_on_mutable_data_ptr"
-        #: What a fake tensor says to those who ask for its memory; None where this PyTorch has it otherwise.
+        #: Sets what a fake tensor does if its memory is requested; None if this PyTorch lacks the function.
         self._protect = getattr(torch._C, name, None)
 
     def __call__(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """``func(*args, **kwargs)``."""
+        """``func(*args, **kwargs)``, from the stored results of an equal call if there was one."""
         with _NoFunctions(), _NoDispatch():
             key = self._key(func, args, kwargs)
             found = None if key is None else self._known.get(key, _NEW)
@@ -88,11 +88,11 @@ class Answers:
         return output
 
     def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """All that the results follow from; None where they follow from more than a key can say."""
+        """All that the results depend on; None if they depend on more than a key can contain."""
         found = _OPERATORS.get(func, _NEW)
         if found is _NEW:
             found = _OPERATORS[func] = _read_schema(func)
-        if found is None or (found.constructs and kwargs.get("device") is None):  # which device is the default one
+        if found is None or (found.constructs and kwargs.get("device") is None):  # it depends on the default device
             return None
         key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         if found.neutral:
@@ -107,7 +107,10 @@ class Answers:
         return tuple(key)
 
     def _add(self, key: list[Any], values: Sequence[Any]) -> bool:
-        """Arguments into a key, numbers with their types: 1, 1.0 and True are equal. Whether all of them went in."""
+        """Adds arguments to a key, numbers with their types, because 1, 1.0 and True are equal.
+
+        Returns whether all of them could be added.
+        """
         for value in values:
             kind = type(value)
             if kind is FakeTensor:
@@ -126,11 +129,11 @@ class Answers:
         return True
 
     def _is_plain(self, t: Any) -> bool:
-        """Whether a fake tensor is one of this run, dense, and no constant, whose value PyTorch keeps."""
+        """Whether a fake tensor is one of this run, dense, and no constant, whose value PyTorch stores."""
         return t.fake_mode is self.mode and t.constant is None and t.layout is torch.strided and not t.is_nested
 
     def _read(self, output: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Results | None:
-        """The results of a call, to be made again; None for those that cannot be."""
+        """The results of a call, in a form from which they can be made again; None if that is not possible."""
         kind = type(output) if type(output) in (tuple, list) else None
         outputs = (output,) if kind is None else output
         memory = [_memory(t) for t in _tensors((*args, *kwargs.values()))]
@@ -149,13 +152,13 @@ class Answers:
             again = self._made(result, args)
             if _described(again) != result.like or _bytes(again) != _bytes(t) or vars(again).keys() != vars(t).keys():
                 return None
-            if not bases:  # another result that shares this memory is not made again
+            if not bases:  # a call with another result in this memory is not stored
                 memory.append(_memory(t))
             results.append(result)
         return kind, results
 
     def _made(self, result: _Result, args: Sequence[Any]) -> Any:
-        """One result of a call with these arguments."""
+        """Makes one result of a call with these arguments."""
         if isinstance(result, int):
             return args[result]
         (shape, stride, offset, dtype, device, _), base = result
@@ -167,7 +170,7 @@ class Answers:
     def _fake(self, t: Tensor, device: torch.device) -> Any:
         """A fake tensor of this device like ``t``, which is on the meta device.
 
-        All that PyTorch's constructor gives one is the same for each but for ``t``: it is made once, and copied.
+        The attributes that PyTorch's constructor gives it depend only on the device, so they are made once and copied.
         """
         attributes = self._attributes.get(device)
         if attributes is None or self._protect is None:
@@ -193,7 +196,7 @@ def _memory(t: Tensor) -> Any:
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    """Those among arguments, and in lists among them."""
+    """The tensors among arguments, and in lists among them."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -202,13 +205,16 @@ def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
 
 
 class _Operator(NamedTuple):
-    """``constructs``: it is given no tensor. ``neutral``: indices of arguments that do not matter."""
+    """Properties of an operator.
+
+    ``constructs``: whether it takes no tensor. ``neutral``: indices of arguments that do not matter.
+    """
 
     constructs: bool
     neutral: frozenset[int]
 
 
-#: What there is to know of operators; None: their calls are not remembered.
+#: Operator -> its properties; None: its calls are not stored.
 _OPERATORS: dict[Any, _Operator | None] = {}
 
 

@@ -1,7 +1,8 @@
-"""Whose product it is: forward pass, gradient of the first operand (dgrad) or of the second (wgrad), and where.
+"""Finds the role of a product (fprop, dgrad, wgrad or backward) and the path of the module that it belongs to.
 
-The autograd engine says which node runs. Products inside a node of PyTorch come in an order of PyTorch's own, which
-tests/emulation/test_roles.py pins; the node's saved tensors are left alone: unpacking computes checkpoints again.
+"dgrad" is the gradient of the first operand, "wgrad" that of the second. The autograd engine says which node is
+running. Products in a node of PyTorch come in an order of PyTorch's own, which tests/emulation/test_roles.py pins. The
+node's saved tensors are not read, because unpacking them computes checkpoints again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .observe.aten_products import Leaf, Shape
 
 __all__ = ["BACKWARD", "Roles", "Trail"]
 
-#: A product of a backward pass whose node does not tell its role: compiled code, autograd functions of others.
+#: Role of a product in a backward pass whose node does not name it: in compiled code and custom autograd functions.
 BACKWARD = "backward"
 
 _sequence_number = torch.autograd._get_sequence_nr
@@ -30,7 +31,7 @@ _task = torch._C._current_graph_task_id
 
 _SECOND_FIRST = ((1, "wgrad"), (0, "dgrad"))
 _AFTER_ADDEND = ((1, "dgrad"), (2, "wgrad"))
-#: Node -> the products in its order: (index of the gradient's edge, role). Index None: computed whether asked or not.
+#: Node -> its products in their order: (index of the gradient's edge, role). Index None: always computed.
 _ORDERS: dict[str, tuple[tuple[int | None, str], ...]] = {
     "MmBackward0": _SECOND_FIRST,
     "BmmBackward0": _SECOND_FIRST,
@@ -49,7 +50,7 @@ _MATRICES = frozenset(("MmBackward0", "BmmBackward0", "AddmmBackward0", "Baddbmm
 
 
 class _Paths(Places):
-    """Paths alone: no steps are counted."""
+    """Places that track paths only and count no steps."""
 
     def _outermost(self, module: nn.Module) -> None:
         if id(module) not in self.paths:
@@ -59,7 +60,7 @@ class _Paths(Places):
 class Trail:
     """Paths of modules in this thread, and of the autograd nodes that were made while they ran."""
 
-    #: So many entries at most are kept of the way; the oldest half goes first.
+    #: Maximum number of entries of the trail. The oldest half is removed first.
     MOST = 1 << 20
 
     def __init__(self) -> None:
@@ -70,35 +71,35 @@ class Trail:
 
     @property
     def path(self) -> str:
-        """Path of the module that runs; "" outside modules."""
+        """Path of the running module; "" outside modules."""
         return self.places.path
 
     def start(self) -> None:
-        """Follows the calls of modules in this thread."""
+        """Starts following the calls of modules in this thread."""
         self.numbers, self.names = [_sequence_number()], [""]
         _open().append(self)
         _HOOKS.put()
 
     def stop(self) -> None:
-        """Follows them no longer; without any trail modules have no hooks of ours."""
+        """Stops following them. Without any trail, modules have no hooks of this file."""
         _open().remove(self)
         _HOOKS.take()
 
     def enter(self, module: nn.Module) -> None:
-        """A module is about to run."""
+        """Records that a module is about to run."""
         self.places.enter(module)
         self.within.append(_running())
         self._note()
 
     def leave(self) -> None:
-        """A module has run, or raised."""
+        """Records that a module has run, or raised."""
         self.places.leave()
         if self.within:
             self.within.pop()
         self._note()
 
     def _note(self) -> None:
-        """From the next autograd node on, nodes belong to the module that runs now."""
+        """Assigns the autograd nodes from the next one on to the module that runs now."""
         number = _sequence_number()
         if self.numbers[-1] == number:
             self.names[-1] = self.path
@@ -109,12 +110,12 @@ class Trail:
             del self.numbers[: self.MOST // 2], self.names[: self.MOST // 2]
 
     def path_of(self, number: int) -> str:
-        """Path of the module that ran when the node with this number was made; "" for nodes from before."""
+        """Path of the module that ran when the node with this number was made; "" for earlier nodes."""
         at = bisect_right(self.numbers, number) - 1
         return self.names[at] if at >= 0 else ""
 
     def enters_in(self, running: tuple[int, int] | None) -> bool:
-        """Whether the innermost module was called by the node that runs: its forward pass, computed again."""
+        """Whether the running node called the innermost module, whose forward pass it then computes again."""
         return bool(self.within) and self.within[-1] == running
 
 
@@ -122,7 +123,7 @@ _local = threading.local()
 
 
 def _open() -> list[Trail]:
-    """The trails of this thread."""
+    """The open trails of this thread."""
     found: list[Trail] | None = getattr(_local, "open", None)
     if found is None:
         found = _local.open = []
@@ -149,7 +150,7 @@ _HOOKS = ModuleHooks(-0x6E6E, _before, _after)
 class Roles:
     """Roles and paths of the products of one context, in the order in which they happen."""
 
-    #: So many shapes of forward products at most are kept.
+    #: Maximum number of stored shapes of forward products.
     MOST = 1 << 18
 
     def __init__(self, trail: Trail) -> None:
@@ -171,7 +172,7 @@ class Roles:
         return role, self._place(leaf) or self.trail.path_of(node._sequence_nr())
 
     def _forward(self, leaf: Leaf) -> str:
-        """Path of a forward product, whose shape is remembered under the number of its node."""
+        """Path of a forward product. Its shape is stored under the number of its node."""
         if torch.is_grad_enabled() or _sequence_number() > self.trail.numbers[0]:
             self._shapes.setdefault(_sequence_number() - 1, leaf.shape)
             if len(self._shapes) > self.MOST:
@@ -183,7 +184,7 @@ class Roles:
         return "" if leaf.site is None else leaf.site.rpartition("|")[0]
 
     def _backward(self, node: Any, leaf: Leaf) -> str:
-        """Role of a product that a node computes and its operator does not tell."""
+        """Role of a product that a node computes and its operator does not name."""
         name = node.name()
         if name not in _ORDERS:
             return self._of_function(node)
@@ -197,7 +198,7 @@ class Roles:
         return wanted[min(len(self._done), len(wanted) - 1)] if wanted else BACKWARD
 
     def _of_function(self, node: Any) -> str:
-        """Role in a Python autograd function: this package's compute dgrad first, as far as it is asked for."""
+        """Role in a Python autograd function. Those of this package compute dgrad first, if it is needed."""
         if not type(node).__module__.startswith("torch.autograd") or not hasattr(node, "needs_input_grad"):
             return BACKWARD
         owner = getattr(getattr(type(node), "_forward_cls", None), "__module__", "")
@@ -205,21 +206,23 @@ class Roles:
             return BACKWARD
         plan, needs = getattr(node, "plan", None), node.needs_input_grad
         asked = [role for role, needed in zip(("dgrad", "wgrad"), needs, strict=False) if needed]
-        if plan is not None:  # the others are operators, which tell their role
+        if plan is not None:  # the others are operators, which name their role
             asked = [role for role in asked if getattr(plan, role).spec is None]
         left = [role for role in asked if role not in self._done]
         return left[0] if left else BACKWARD
 
 
 def _running() -> tuple[int, int] | None:
-    """The autograd node that runs in this thread, and the backward pass it belongs to."""
+    """The backward pass and the autograd node that run in this thread, as numbers; None outside nodes."""
     node = _node()
     return None if node is None else (_task(), node._sequence_nr())
 
 
 def _recomputes() -> bool:
-    """Whether a node computes a checkpointed part of the forward pass again. Only then are gradients recorded in it,
-    but for backward passes that are to be differentiated themselves."""
+    """Whether a node computes a checkpointed part of the forward pass again.
+
+    Only then does a node record gradients, except in backward passes that are themselves to be differentiated.
+    """
     if not torch.is_grad_enabled():
         return False
     frame = sys._getframe(2)

@@ -1,4 +1,4 @@
-"""The context in which PyTorch's products are computed in other arithmetic."""
+"""The function mode behind ``emulate``, which replaces PyTorch's products by products in other arithmetic."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch.fx import Proxy
 from gemmsim.ops import forward_mode, subnormals
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 
-from . import deferred_contexts, dynamo_bodies, dynamo_support  # they fill tables
+from . import deferred_contexts, dynamo_bodies, dynamo_support
 from . import module_paths as places
 from .autocast import untouched
 from .dynamo_support import raised
 from .module_paths import Placed, Places, await_first, path_running, paths_of, unwatch, watch
-from .observe import flop_counter  # noqa: F401  # they fill tables
+from .observe import flop_counter  # noqa: F401  # importing it registers FLOP formulas
 from .observe.hidden import hiding_too
-from .overrides import (  # noqa: F401  # they fill tables
+from .overrides import (  # noqa: F401  # importing these registers overrides
     addmm,
     attention,
     convolution,
@@ -48,11 +48,12 @@ __all__ = ["Emulation"]
 
 
 class Emulation(Placed):
-    """The mode behind ``emulate``: what holds, and where the program is. Made by ``emulate`` alone.
+    """The function mode behind ``emulate``: the rules in force and the program's position.
 
-    ``shadowed``: how many contexts are open inside this one; the innermost one holds alone. ``owner``: the conversion
-    of a model that opened it. ``pushed``: whether PyTorch asks the mode at all: not where every rule is PyTorch's own
-    and no other context is open around this one.
+    Only ``emulate`` and converted models make it. ``shadowed``: how many contexts are open inside this one; only the
+    innermost context applies. ``owner``: the arithmetic of the converted model that opened it. ``pushed``: whether
+    PyTorch calls the mode at all. It does not if every rule makes its products native and no other context is open
+    around this one, except in traced code that needs places.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Emulation(Placed):
         if named or self.draws:
             check = self._check if named and root is None else None
             self.places = Places(root, check, steps if self.draws else None)
-            if root is not None and named and owner is None:  # a conversion has looked at them already
+            if root is not None and named and owner is None:  # a conversion has checked them already
                 self._check(type(root).__name__, "\n".join(self.places.paths.values()), "")
 
     def at(self, places: Places | None) -> Emulation:
@@ -93,14 +94,20 @@ class Emulation(Placed):
         return found
 
     def _check(self, owner: str, paths: str, first: str) -> None:
-        """The patterns of the rules against the modules of a model, of which there may be one only."""
+        """Checks the patterns of the rules against the modules of a model.
+
+        A context without a root allows one model only. Raises ``ConfigError`` for a pattern without a match.
+        """
         if first or self.places is None or not self.places.first or self.places.rooted:
             found = problem(self.text, paths, owner, first)
             if found:
                 raise raised(ConfigError, found, self.text)
 
     def __enter__(self) -> Emulation:
-        """In force; again where a handler runs code of the model, which is part of the same context."""
+        """Puts the emulation in force.
+
+        It is entered again, in the same context, if an override runs code of the model.
+        """
         if not self.depth:
             self._open()
         self.depth += 1
@@ -116,12 +123,15 @@ class Emulation(Placed):
             self._close()
 
     def _leave(self, error: tuple[Any, ...]) -> None:
-        """In force no longer: a generator may leave its context before one that was entered since, and elsewhere."""
+        """Takes the mode off the stack.
+
+        A generator may leave its context before one that was entered after it, and in another thread.
+        """
         if torch.compiler.is_compiling() or torch.overrides._get_current_function_mode() is self:
             super().__exit__(*error)
             return
         if not any(mode is self for mode in torch.overrides._get_current_function_mode_stack()):
-            self.gone = True  # the thread that entered it keeps it, to no effect
+            self.gone = True  # it stays on the stack of the thread that entered it, without effect
             self.shadowed += 1
             return
         above = []
@@ -136,7 +146,7 @@ class Emulation(Placed):
             mode.shadowed += 1
         traced = torch.compiler.is_compiling()
         self.pushed = not self.native or bool(self._outer) or (traced and self.places is not None)
-        if not self.pushed:  # nothing is replaced: what is left is to say that a pattern matches nothing
+        if not self.pushed:  # No product is replaced. Patterns that match nothing are still reported.
             if self.places is not None and not self.places.rooted:
                 self._stop = await_first(self._check_first)
             return
@@ -152,7 +162,7 @@ class Emulation(Placed):
             watch()
 
     def _check_first(self, module: nn.Module) -> None:
-        """The rules' patterns against the first model called."""
+        """Checks the rules' patterns against the first model called."""
         self._check(type(module).__name__, "\n".join(paths_of(module).values()), "")
 
     def _close(self) -> None:
@@ -190,32 +200,35 @@ class Emulation(Placed):
         return self.lower(entry, func, types, args, kwargs)
 
     def other(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A call that is no product, but may run code of the model."""
+        """Handles a call that is no product, but may run code of the model."""
         if deferred_contexts.is_engine(func):
             with self:
                 return hiding_too(unseen(func))(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.shadowed:
             return self._higher(func, args, kwargs)
-        if torch.compiler.is_compiling() and func == _UNFLATTEN:  # whose body cannot be traced under a mode
+        if torch.compiler.is_compiling() and func == _UNFLATTEN:  # its body cannot be traced under a mode
             return torch.unflatten(*args, **kwargs)
         return func(*args, **kwargs)
 
     def _higher(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """An operator that is given functions: they run under the mode, which a tracer would leave out otherwise."""
+        """Calls a higher-order operator.
+
+        The functions that it takes run under the mode, which a tracer would otherwise omit.
+        """
         if func in _OPAQUE and not deferred_contexts.leaves_attention(self):
             raise deferred_contexts.unseen_products(_OPAQUE[func], self)
         if not torch.compiler.is_compiling():
             return func(*args, **kwargs)
-        with self:  # the tracer takes a change of modes inside a body only where the stack was changed before
+        with self:  # the tracer accepts a change of modes inside a body only if the stack was changed before
             pass
         named = {k: v if k == "context_fn" else _under(self, v) for k, v in kwargs.items()}
         result = func(*(_under(self, a) for a in args), **named)
         if self.places is not None and not self.places.stack:
-            self.places.next_step()  # of the outermost module in the body
+            self.places.next_step()  # the step that the outermost module in the body took
         return result
 
     def lower(self, entry: Entry, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """One call of the table.
+        """Computes one call of the table.
 
         Raises:
             UnsupportedSpec, GradError, SelectError, ShapeError: those of the product, naming the call and the module.
@@ -250,12 +263,15 @@ class Emulation(Placed):
             return given[0].copy_(result)
         if out is None:
             return result
-        if result.requires_grad or out.requires_grad or out.dtype != result.dtype:  # PyTorch refuses, in its words
+        if result.requires_grad or out.requires_grad or out.dtype != result.dtype:  # PyTorch raises its own error
             return func(*args, **kwargs)
         return _written(out, result)
 
     def _handled(self, handlers: Sequence[type], func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """A call with operands of classes that handle calls themselves: what they call in turn is seen again."""
+        """Computes a call with operands of classes that handle calls themselves.
+
+        The calls that these make in turn reach the emulation again.
+        """
         with self:
             for kind in handlers:
                 result = kind.__torch_function__(func, types, args, kwargs)  # type: ignore[attr-defined]
@@ -264,7 +280,7 @@ class Emulation(Placed):
         return func(*args, **kwargs)
 
     def sites(self, path: str, kinds: tuple[str, ...]) -> Sequence[Site] | None:
-        """What holds for products of these kinds at this path, but for their random bits; None: all are PyTorch's."""
+        """The call sites of these kinds at this path, without their random bits; None if all of them are native."""
         if not torch.compiler.is_compiling():
             return _sites(self.text, path, kinds)
         plans = [formats_at(self.text, path, kind) for kind in kinds]
@@ -273,12 +289,12 @@ class Emulation(Placed):
         return [_site(path, kind, formats) for kind, formats in zip(kinds, plans, strict=True)]
 
     def drawn(self, path: str, site: Site) -> Site:
-        """The site with the seed of its next call."""
+        """``site`` with the seed of its next call."""
         if self.places is None or site.plan is None:
             return site
         if torch.compiler.is_exporting():
             _warn_of_one_step()
-        counter = self.places.begun()  # before the calls of this step are counted
+        counter = self.places.begun()  # must come before the calls of this step are counted
         seed = (self.seed + call_hash(path, site.kind, self.places.count(f"{path}|{site.kind}"))) & _MASK
         return site._replace(seed=seed, counter=counter)
 
@@ -299,25 +315,25 @@ def _site(path: str, kind: str, formats: Any) -> Site:
 
 @lru_cache(maxsize=65536)
 def _sites(text: str, path: str, kinds: tuple[str, ...]) -> tuple[Site, ...] | None:
-    """``Emulation.sites``, which are made once."""
+    """``Emulation.sites``, cached."""
     plans = [formats_at(text, path, kind) for kind in kinds]
     if all(formats is None for formats in plans):
         return None
     return tuple(_site(path, kind, formats) for kind, formats in zip(kinds, plans, strict=True))
 
 
-#: Classes of PyTorch's functions, methods and properties that are written in C++: they run no code of the model.
+#: Classes of PyTorch's functions, methods and properties that are written in C++. They run no code of the model.
 _BUILT_IN = frozenset(map(type, (torch.add, Tensor.add, Tensor.__add__, Tensor.shape.__get__)))  # type: ignore[attr-defined]
 _UNFLATTEN = Tensor.unflatten
-#: A dispatch key that PyTorch excludes while a ``__torch_dispatch__`` handler runs, and nowhere else.
+#: A dispatch key that PyTorch excludes only while a ``__torch_dispatch__`` handler runs.
 _HANDLED = torch._C.DispatchKey.FuncTorchVmapMode
-#: Operators with products inside that nobody can replace, and their names; filled when a context opens.
+#: Operators with products inside that cannot be replaced -> their names. Contexts fill it when they open.
 _OPAQUE: dict[Any, str] = {}
 _MASK = (1 << 63) - 1
 
 
 def _guarded(run: Any, sites: Sequence[Site], given: Sequence[Any], rest: Any) -> Any:
-    """The call, with what PyTorch's state asks for: subnormals kept, derivatives in forward mode refused."""
+    """Calls ``run`` as PyTorch's state requires: subnormals are kept, and derivatives in forward mode are refused."""
     if subnormals.are_flushed():
         return subnormals.kept(run, *sites, *given, **rest)
     if forward_mode.is_on():
@@ -327,8 +343,10 @@ def _guarded(run: Any, sites: Sequence[Site], given: Sequence[Any], rest: Any) -
 
 
 def _below_autograd() -> bool:
-    """Whether a dispatch mode, or the operators of a tensor subclass, made the call: an observer runs PyTorch's own
-    operator again, which is no call of the program. Compiled code has no such handlers."""
+    """Whether a dispatch mode, or the operators of a tensor subclass, made the call.
+
+    An observer runs PyTorch's own operator again, which is no call of the program. Compiled code has no such handlers.
+    """
     return not torch.compiler.is_dynamo_compiling() and torch._C._dispatch_tls_is_dispatch_key_excluded(_HANDLED)
 
 
@@ -336,7 +354,7 @@ _prepared = False
 
 
 def _prepare() -> None:
-    """What is done once, and for what other packages have loaded since."""
+    """Makes the preparations that are needed once, and those for operators that other packages have added since."""
     global _prepared
     new = adopt()
     if not _prepared:
@@ -352,7 +370,7 @@ def _prepare() -> None:
 
 @assume_constant_result
 def _begin_traced() -> None:
-    """The compiler learns what it must ask about before it follows the first context's calls, too."""
+    """Prepares the compiler before it follows the calls in the first context: it learns what to ask modes about."""
     _prepare()
     replaced.trace_begins(dynamo_support.wanted)
 
@@ -363,12 +381,12 @@ def _end_traced() -> None:
 
 
 def _under(mode: Emulation, value: Any) -> Any:
-    """``value``, which runs under the mode if it is a function."""
+    """``value``; if it is a function, it runs under the mode."""
     if not callable(value) or isinstance(value, Tensor):
         return value
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # A traced body may change nothing outside itself: it keeps a mode and places of its own.
+        # A traced body may change nothing outside itself, so it gets a mode and places of its own.
         with mode.part():
             return value(*args, **kwargs)
 
@@ -387,27 +405,30 @@ def _call_hash(path: str, kind: str, n: int) -> int:
 
 
 def _open_emulations() -> list[Emulation]:
-    """Those in force in this thread that no inner one shadows yet."""
+    """All emulations on this thread's stack of modes, outermost first."""
     stack = torch.overrides._get_current_function_mode_stack()
     return [mode for mode in stack if isinstance(mode, Emulation)]
 
 
 def _written(out: Tensor, result: Tensor) -> Tensor:
-    """``out`` with the result, as PyTorch's ``out=`` does it."""
+    """``out`` with the values of ``result``, as PyTorch's ``out=`` gives it."""
     if out.shape != result.shape:
         out.resize_(result.shape)
     return out.copy_(result)
 
 
 def _located(error: Exception, path: str, kinds: Sequence[str], text: str) -> Exception:
-    """``error`` of a call of these kinds, which names the call and the module if it is one of ours."""
+    """``error`` of a call of these kinds.
+
+    If it is an error of this package, its message names the call and the module.
+    """
     if not type(error).__module__.startswith("gemmsim.") or getattr(error, "located", False):
         return error
     path = path or path_running()
     where = f"in {'/'.join(kinds)} of module {path!r}" if path else f"in {'/'.join(kinds)}"
     try:
-        found = raised(type(error), where + ": " + str(error), text)  # what the compiler takes as constant
-    except TypeError:  # an error that is made of more than its words
+        found = raised(type(error), where + ": " + str(error), text)  # the compiler takes this form as constant
+    except TypeError:  # the error takes more than a message
         return error
     if not torch.compiler.is_dynamo_compiling():
         found.located = True  # type: ignore[attr-defined]

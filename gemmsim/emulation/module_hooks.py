@@ -1,4 +1,4 @@
-"""Hooks on all modules, which are there while somebody asks for them."""
+"""Puts hooks on the calls of all modules, and removes them when the last request for them ends."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .dynamo_bodies import unseen_change
 __all__ = ["ModuleHooks"]
 
 _lock = Lock()
-#: How many ask for hooks of any kind, and the filter that keeps a warning of PyTorch from being shown meanwhile.
+#: Number of requests for hooks of any kind, and the filter that hides a warning of PyTorch meanwhile.
 _asking = 0
 _TEXT = re.compile(r"Using `torch.compile\(module\)` when there are global hooks")
 _QUIET: Any = ("ignore", _TEXT, UserWarning, None, 0)
 
 
 class ModuleHooks:
-    """A hook before every call of a module, and if given one after it, which is called after errors as well.
+    """A hook before every call of a module, and an optional one after it, which is called after errors as well.
 
-    ``key``: theirs among the hooks on all modules; always the same, because compiled code remembers it.
+    ``key``: the hooks' key among those on all modules. It never changes, because compiled code remembers it.
     """
 
     def __init__(self, key: int, before: Callable[..., Any], after: Callable[..., Any] | None = None) -> None:
@@ -34,8 +34,8 @@ class ModuleHooks:
         self.count = 0
 
     def put(self) -> None:
-        """Somebody asks for them."""
-        if torch.compiler.is_compiling():  # which is repeated when the compiled code runs
+        """Requests the hooks."""
+        if torch.compiler.is_compiling():  # the compiled code repeats this when it runs
             unseen_change(self._put)
             return
         with _lock:
@@ -43,7 +43,7 @@ class ModuleHooks:
             _warn_less(1)
 
     def take(self) -> None:
-        """One who asked does no longer: the last one takes them away."""
+        """Ends one request; the last one removes the hooks."""
         if torch.compiler.is_compiling():
             unseen_change(self._take)
             return
@@ -67,11 +67,14 @@ class ModuleHooks:
 
 
 def _warn_less(change: int) -> None:
-    """The compiler's wrapper of a module warns that hooks on all modules fire for it, too: ours pass wrappers over."""
+    """Hides a warning of the compiler while any hooks are requested.
+
+    It says that hooks on all modules also run for the compiler's wrapper of a module. These hooks ignore wrappers.
+    """
     global _asking
     _asking += change
     if _asking == change == 1:
         warnings.filters.insert(0, _QUIET)  # type: ignore[attr-defined]
     elif not _asking:
-        with suppress(ValueError):  # somebody has set all filters anew
+        with suppress(ValueError):  # the program has replaced all filters
             warnings.filters.remove(_QUIET)  # type: ignore[attr-defined]

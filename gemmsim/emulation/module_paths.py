@@ -1,4 +1,4 @@
-"""Where a call happens: the path of the module that runs, the step, and how many such calls came before it."""
+"""Tracks where a program is: the path of the running module, the step, and the number of earlier calls of a kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .steps import SPREAD, Steps, Taken
 
 __all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
 
-#: Modules around a model that its author did not write: they have no part in paths.
+#: Modules around a model that are not its own. Paths do not include them.
 _WRAPPERS = frozenset(
     (
         *("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "OptimizedModule"),
@@ -30,18 +30,18 @@ _WRAPPERS = frozenset(
     )
 )
 
-#: Their names for it.
+#: Attributes in which they have the wrapped module.
 _INSIDE = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_export_root", "mod")
 
 
 def is_wrapper(module: nn.Module) -> bool:
-    """Whether ``module`` wraps another one, whose paths it leaves alone."""
+    """Whether ``module`` wraps another one and does not change its paths."""
     kind = type(module)
     return kind.__name__ in _WRAPPERS and kind.__module__.startswith("torch.")
 
 
 def _is_graph(module: nn.Module) -> bool:
-    """Whether ``module`` is a part of code that a compiler made, whose names are nobody's."""
+    """Whether ``module`` is part of a graph that a compiler made. Its names are not those of the program."""
     return isinstance(module, GraphModule) and not torch.compiler.is_compiling() and in_compiled_graph()
 
 
@@ -61,7 +61,10 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def paths_of(root: nn.Module) -> dict[int, str]:
-    """Path of every module in ``root`` by identity, the names of wrappers left out; the first name of a shared one."""
+    """Path of every module in ``root`` by ``id``, without the names of wrappers.
+
+    A shared module has the first of its paths.
+    """
     found: dict[int, str] = {}
 
     def walk(module: nn.Module, path: str) -> None:
@@ -78,13 +81,15 @@ def paths_of(root: nn.Module) -> dict[int, str]:
     return found
 
 
-#: What runs while a module is called: of PyTorch's, and of this package.
+#: Code that runs while a module is called: PyTorch's, and that of this package's modules.
 _CALLS = (nn.Module._call_impl.__code__, Whole._call_impl.__code__)
 
 
 def path_running() -> str:
-    """Path of the module that is being called, read off the program's frames: for errors in contexts that keep no
-    places. "" outside modules, and in code that is traced."""
+    """Path of the module that is being called, read from the program's frames.
+
+    Errors need it in contexts that track no places. It is "" outside modules, and in code that is traced.
+    """
     if torch.compiler.is_compiling():
         return ""
     running: list[nn.Module] = []
@@ -99,12 +104,16 @@ def path_running() -> str:
 class Places:
     """Paths and counters of one context.
 
-    ``paths``: the names that the outermost modules gave, by identity. ``stack``: paths of the modules that run now.
-    ``steps``: the count of steps, None where no random bits are drawn. ``counter``: the number of this step, in a
-    tensor, so that compiled code need not know it; None before the first. ``offset``: what it adds to seeds. ``taken``:
-    that step in a chain of steps, ``repeats``: whether these places follow a chain. ``calls``: how many calls of a kind
-    at a path there were in this step. ``check``: called with the class of an outermost module, its paths and, if there
-    was a model before it, that one's class.
+    ``paths``: the names that the outermost modules give, by ``id``.
+    ``stack``: paths of the modules that are running.
+    ``steps``: the count of steps; None if no random bits are drawn.
+    ``counter``: the number of this step, None before the first. It is a tensor, so that compiled code does not depend
+    on its value.
+    ``offset``: what the step adds to seeds.
+    ``taken``: this step in a chain of steps. ``repeats``: whether these places follow a chain.
+    ``calls``: number of calls of each kind at each path in this step.
+    ``check``: called with the class of an outermost module, its paths, and the class of an earlier model ("" if there
+    was none).
     """
 
     def __init__(
@@ -125,8 +134,11 @@ class Places:
         self.check = check
 
     def copy(self, fresh: bool = False) -> Places:
-        """These places now; names are shared. Its steps are those that these places take from now on, without being
-        counted again; ``fresh``: new ones of the same count."""
+        """A copy of these places as they are now; names are shared.
+
+        The copy takes the steps that these places take from now on, without counting them again. ``fresh``: it takes
+        new steps of the same count.
+        """
         found = Places()
         if self.steps is not None:
             found.steps = self.steps if fresh else self.steps.copy()
@@ -138,27 +150,27 @@ class Places:
 
     @property
     def path(self) -> str:
-        """Path of the module that runs; "" outside modules."""
+        """Path of the running module; "" outside modules."""
         return self.stack[-1] if self.stack else ""
 
     def enter(self, module: nn.Module) -> None:
-        """A module is about to run."""
+        """Records that a module is about to run."""
         if not self.stack:
             self._outermost(module)
-        # Modules made or attached after the outermost call began belong to the one that calls them.
+        # A module that was made or attached after the outermost call began has the path of the module that calls it.
         self.stack.append(self.paths.get(id(module), self.path))
 
     def leave(self) -> None:
-        """A module has run, or raised."""
+        """Records that a module has run, or raised."""
         if self.stack:
             self.stack.pop()
 
     def _outermost(self, module: nn.Module) -> None:
-        """A call from outside: the next step, and names, if the module has none yet."""
+        """Records a call from outside: it takes the next step, and names the modules if they have no names yet."""
         if not self.rooted and id(module) not in self.paths:
             more = paths_of(module)
             if self.check is not None:
-                # Losses and the like, without parameters of their own, are no second model.
+                # Losses and other modules without parameters of their own are no second model.
                 self.check(type(module).__name__, "\n".join(more.values()), self.first if _has_weights(module) else "")
             if not self.paths:
                 self.first = type(module).__name__
@@ -166,7 +178,7 @@ class Places:
         self.next_step()
 
     def next_step(self) -> None:
-        """The next step, or the present one again where somebody else counts and says so."""
+        """Takes the next step, or the present one again if an external count says so."""
         if self.steps is None:
             return
         if self.counter is None or not self.steps.is_same():
@@ -175,7 +187,7 @@ class Places:
         self.offset = self.counter * SPREAD
 
     def _take(self) -> Tensor:
-        """The number of the next step: for places that were copied, the one that was taken the first time."""
+        """The number of the next step. Copied places take the step that was taken the first time."""
         steps, taken = self.steps, self.taken.next
         if taken is None:
             taken = Taken(steps.next())  # type: ignore[union-attr]
@@ -188,23 +200,25 @@ class Places:
         return number
 
     def begun(self) -> Tensor | None:
-        """What this step adds to seeds; outside modules a context's first product begins one."""
+        """What this step adds to seeds. Outside modules, a context's first product begins a step."""
         if self.counter is None:
             self.next_step()
         return self.offset
 
     def count(self, name: str) -> int:
-        """How many calls of this name there were in this step, before this one."""
+        """The number of earlier calls of this name in this step; the present call is counted."""
         n = self.calls.get(name, 0)
         self.calls[name] = n + 1
         return n
 
 
 class Placed(TorchFunctionMode):
-    """A mode that knows where the program is. ``places`` is None where nobody asks. ``paused``: how often code that
-    belongs to another moment runs now, which has places of its own. ``gone``: left in another thread than entered.
-    ``steppers``: frames of the steps of optimizers that run in its context, innermost last; None in
-    compiled code."""
+    """A mode that knows where the program is.
+
+    ``places``: None if nothing depends on them. ``paused``: how many pieces of code that belong to another moment are
+    running; they have places of their own. ``gone``: whether it was left in another thread than entered. ``steppers``:
+    frames of the optimizer steps that run in its context, innermost last; None in compiled code.
+    """
 
     places: Places | None = None
     paused: int = 0
@@ -237,17 +251,17 @@ _PLACES = ModuleHooks(-0x6E6D, before, after)
 
 
 def watch() -> None:
-    """Hooks on all modules, for as long as anybody asks: they keep the places of the modes in force."""
+    """Requests hooks on all modules, which update the places of the modes in force."""
     _PLACES.put()
 
 
 def unwatch() -> None:
-    """One who asked does no longer."""
+    """Ends one request; the last one removes the hooks."""
     _PLACES.take()
 
 
 class _Waiting(local):
-    """Who waits for the first module that this thread calls."""
+    """The checks that wait for the first module that this thread calls."""
 
     def __init__(self) -> None:
         self.checks: list[Callable[[nn.Module], None]] = []
@@ -257,10 +271,10 @@ _WAITING = _Waiting()
 
 
 def await_first(check: Callable[[nn.Module], None]) -> Callable[[], None]:
-    """Calls ``check`` with the first model that this thread calls, once; returns what ends the wait, called or not.
+    """Calls ``check`` once, with the first model that this thread calls, and returns a function that ends the wait.
 
-    All that a context needs in which no place matters: later calls of modules find no hook. In compiled code, whose
-    trace a hook would be part of, nothing is called.
+    The function may be called whether ``check`` was called or not. A context needs no more if no position matters:
+    subsequent calls of modules find no hook. In compiled code, whose trace would include a hook, nothing is called.
     """
     _FIRST.put()
     _WAITING.checks.append(check)
@@ -274,7 +288,7 @@ def _stop_waiting(checks: list[Callable[[nn.Module], None]], check: Callable[[nn
 
 
 def _first(module: nn.Module, args: Any) -> None:
-    """Hook: a module is about to run, the first one for those who wait."""
+    """Hook: a module is about to run, the first one for the checks that wait."""
     if torch.compiler.is_compiling() or _is_graph(module):
         return
     for check in list(_WAITING.checks):
@@ -282,5 +296,5 @@ def _first(module: nn.Module, args: Any) -> None:
         check(unwrapped(module))
 
 
-#: Other ones than those of contexts that ask for places, which run for every call, and than an audit's.
+#: Separate from the hooks of contexts that need places, which run for every call, and from an audit's.
 _FIRST = ModuleHooks(-0x6E6C, _first)

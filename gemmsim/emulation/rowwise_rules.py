@@ -1,4 +1,4 @@
-"""What a rule can say about operations that are no products: softmax, normalisations, activations."""
+"""The formats that a rule can give operations that are no products: softmax, normalisations, activations."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ __all__ = ["ROW_KINDS", "MapFormats", "RowRuleFormats", "RowSteps"]
 
 @dataclass(frozen=True, init=False, repr=False)
 class MapFormats:
-    """Roundings of a function of single numbers (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
-    Of ``batch_norm``, ``instance_norm`` and ``log_softmax``: of every step forward, and of every step of the gradient.
+    """Roundings of an elementwise function (sigmoid, tanh, relu): ``fwd`` of its result, ``bwd`` of its gradient.
+
+    For ``batch_norm``, ``instance_norm`` and ``log_softmax`` they round every step forward, and every step of the
+    gradient.
 
     Raises:
         FormatError: for quantisers that name nothing.
@@ -35,7 +37,7 @@ class MapFormats:
 
     @classmethod
     def of(cls, formats: MapFormats | CastLike) -> MapFormats:
-        """``formats`` itself; of a cast, that cast both ways."""
+        """``formats`` itself; for a cast, that cast in both directions."""
         return formats if isinstance(formats, cls) else cls(formats, formats)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -43,7 +45,7 @@ class MapFormats:
         return f"MapFormats({', '.join(f'{name}={quant!r}' for name, quant in shown if quant is not None)})"
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
+        """Plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are functions."""
         for name, quant in (("fwd", self.fwd), ("bwd", self.bwd)):
             if not isinstance(quant, Cast | None):
                 asked = f"MapFormats.to_dict: {name} is the function {quant!r}"
@@ -52,7 +54,7 @@ class MapFormats:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MapFormats:
-        """Formats written by ``to_dict``; ``SpecError`` for unknown fields."""
+        """Formats that ``to_dict`` wrote; ``SpecError`` for unknown fields."""
         unknown = sorted(set(data) - {"fwd", "bwd"})
         if unknown:
             asked = f"MapFormats.from_dict: {', '.join(map(str, unknown))}"
@@ -61,7 +63,7 @@ class MapFormats:
 
 
 _Family: TypeAlias = type[RowFormats] | type[MapFormats]
-#: The kinds of operations that only a rule that names them reaches, and the formats of each.
+#: The kinds of operations that only a rule that names them reaches -> the formats of each.
 ROW_KINDS: dict[str, _Family] = {
     "softmax": QSoftmaxFormats,
     "log_softmax": MapFormats,
@@ -76,17 +78,19 @@ ROW_KINDS: dict[str, _Family] = {
     "tanh": MapFormats,
     "relu": MapFormats,
 }
-#: What a rule for such kinds says: formats of their steps, their fields by name, or one cast for every step.
+#: What a rule for such kinds gives: formats of their steps, their fields by name, or one cast for every step.
 RowRuleFormats: TypeAlias = RowFormats | MapFormats | CastLike | Mapping[str, Any]
 
 
 class RowSteps:
-    """The steps of operations of some kinds: ``value`` is their formats, or one cast for every step of all of them.
+    """The steps of operations of some kinds. Two are equal if their values are.
 
-    ``hidden``: the formats where a row of -inf alone that they leave open is 0, as attention has it. ``maps``: the
-    roundings of a function of single numbers, forward and backward, as text. ``plan``: itself, which is what a site
-    holds. ``draws``: whether any rounding draws bits that no seed of the formats fixes. Equal where the values are.
-    (No dataclass: of those a tracer reads fields alone.)
+    ``value``: the formats of the steps, or one cast for every step of all kinds.
+    ``hidden``: the same formats, in which a row of -inf alone gives 0, as in attention, if ``value`` does not say.
+    ``maps``: the roundings of an elementwise function, forward and backward, as text.
+    ``plan``: the object itself, which a call site has as its plan.
+    ``draws``: whether any rounding draws bits that no seed of the formats fixes.
+    The class is no dataclass, because a tracer reads only the fields of dataclasses.
     """
 
     def __init__(self, value: RowFormats | MapFormats | Cast) -> None:
@@ -110,13 +114,13 @@ class RowSteps:
 
     @classmethod
     def of(cls, kinds: list[str], formats: RowRuleFormats) -> RowSteps:
-        """What ``formats`` mean for these kinds.
+        """The steps that ``formats`` mean for these kinds.
 
         Raises:
             FormatError, SpecError: for formats that name nothing, or are those of other kinds.
         """
         if isinstance(formats, (QLayerNormFormats, Mapping)) and len(kinds) > 1:
-            # Batch norm and its kin have no such steps: of several norms they stay as they are.
+            # Batch norm and instance norm have no such steps. A rule for several norms does not change them.
             kinds = [kind for kind in kinds if kind not in ("batch_norm", "instance_norm")] or kinds
         families = list({ROW_KINDS[kind]: None for kind in kinds})
         if isinstance(formats, (RowFormats, MapFormats)):
@@ -139,7 +143,7 @@ class RowSteps:
         return RowSteps(ROW_KINDS[kind].of(self.value)) if isinstance(self.value, Cast) else self
 
     def to_dict(self) -> Any:
-        """Strings and numbers; ``of`` reads them back. ``FormatError`` for quantisers that are functions."""
+        """Strings and numbers, which ``of`` reads back; ``FormatError`` for quantisers that are functions."""
         return str(self.value) if isinstance(self.value, Cast) else self.value.to_dict()
 
     def __str__(self) -> str:

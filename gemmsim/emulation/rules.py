@@ -1,4 +1,4 @@
-"""Which arithmetic holds where: rules over places and kinds of products, as one value with a canonical text."""
+"""Rules: formats for calls chosen by module path and kind, as one value with a canonical text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
     "text_of",
 ]
 
-#: The kinds of products that a rule can name. docs/howto/emulate.md says which calls each stands for.
+#: The kinds of products that a rule can name. docs/howto/emulate.md lists the calls of each kind.
 KINDS = (
     *("linear", "matmul", "bmm", "mv", "dot", "addmm", "addmv", "baddbmm", "addbmm", "einsum", "tensordot", "bilinear"),
     *("cdist", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
@@ -51,8 +51,8 @@ KINDS = (
 )
 _ROLES = ("fprop", "dgrad", "wgrad")
 
-#: What a rule says of a product: a spec for all roles, formats, a mapping from role to spec, or None, PyTorch's own.
-#: For rules of the operations in ROW_KINDS: what RowRuleFormats says.
+#: What a rule gives products: a spec for all roles, formats, a mapping from role to spec, or None for native products.
+#: Rules for the operations in ROW_KINDS give them RowRuleFormats.
 RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | RowRuleFormats | None
 
 
@@ -62,27 +62,28 @@ _SHOWN = 2
 
 
 class ConfigError(SpecError):
-    """Rules that mean nothing: an unknown kind or role, a pattern that matches nothing, formats that name nothing."""
+    """Raised for invalid rules: unknown kinds or roles, patterns that match nothing, formats that name nothing."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Formats of the products of some kinds at some places.
+    """Formats of the products of some kinds at some module paths.
 
     Args:
         modules: a shell pattern over module paths relative to the outermost module ("encoder.layers.*", where * crosses
             dots), or "re:" and a regular expression that matches the whole path. Products outside modules have path "".
-        kinds: a shell pattern over kinds ("linear", "conv*", "sdpa.*"). One that matches no product but operations of
-            rows ("softmax", "*_norm", "gelu", "re:sigmoid|tanh") makes a rule for these; no other rule reaches them.
-        spec: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec}
-            whose missing roles are PyTorch's own, or None: PyTorch's own products. For operations of rows their
-            formats (``QSoftmaxFormats``, ``QLayerNormFormats``, ``QGELUFormats``), these as a mapping, one cast for
-            every step, or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}. (``formats``, the
-            former keyword, is deprecated.) The attribute ``formats`` is what it means.
+        kinds: a shell pattern over kinds ("linear", "conv*", "sdpa.*"). A pattern that matches no product but
+            operations of rows ("softmax", "*_norm", "gelu", "re:sigmoid|tanh") makes a rule for these; no other rule
+            reaches them.
+        spec: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec} whose
+            missing roles are native, or None: native products. For operations of rows it is their formats
+            (``QSoftmaxFormats``, ``QLayerNormFormats``, ``QGELUFormats``), these as a mapping, one cast for every step,
+            or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}. (``formats``, the former keyword,
+            is deprecated.) The attribute ``formats`` is what it means.
 
     Raises:
-        ConfigError: for a kind that no product has, an unknown role, a broken pattern; inside compiled code, which is
-            given one made outside.
+        ConfigError: for a kind that no product has, an unknown role, a broken pattern; inside compiled code, which
+            takes rules made outside.
         SpecError, FormatError: for formats that name nothing.
     """
 
@@ -109,7 +110,7 @@ class Rule:
 
     @property
     def spec(self) -> QAffineFormats | RowSteps | None:
-        """``formats``, under the name of the argument that says them."""
+        """``formats``, under the name of the argument that sets it."""
         return self.formats
 
     def names(self, kind: str) -> bool:
@@ -123,16 +124,16 @@ class Rule:
         return self.names(kind) and bool(_matcher(self.modules).match(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
+        """Plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are functions."""
         formats = None if self.formats is None else self.formats.to_dict()
         return {"modules": self.modules, "kinds": self.kinds, "formats": formats}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """A rule written by ``to_dict``, or by hand with a spec or a mapping of roles as ``spec`` (or ``formats``).
+        """A rule that ``to_dict`` wrote, or one by hand with a spec or a mapping of roles as ``spec`` (or ``formats``).
 
         Raises:
-            ConfigError: for unknown fields, both of these, and as ``Rule``.
+            ConfigError: for unknown fields, for both ``spec`` and ``formats``, and as ``Rule``.
         """
         unknown = sorted(set(data) - {"modules", "kinds", "spec", "formats"})
         if unknown:
@@ -154,12 +155,13 @@ class Rule:
 
 @dataclass(frozen=True, repr=False)
 class Config:
-    """Rules, of which the first that matches a product's place and kind holds; where none does, it is PyTorch's.
+    """Rules, of which the first that matches a product's path and kind applies; without a match the product is native.
 
-    ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Frozen, hashable, picklable.
+    ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Configs are frozen, hashable and
+    picklable.
 
     Raises:
-        ConfigError: inside compiled code, which is given one made outside.
+        ConfigError: inside compiled code, which takes configs made outside.
     """
 
     rules: tuple[Rule, ...]
@@ -176,8 +178,9 @@ class Config:
     @classmethod
     @takes_spec("config")
     def of(cls, spec: ConfigLike) -> Config:
-        """``spec`` itself, if it is a config, or what a spec, formats, a recipe, or a list of rules and pairs
-        (pattern, formats) mean.
+        """``spec`` itself, if it is a config; otherwise the config that it means.
+
+        ``spec`` may be a spec, formats, a recipe, or a list of rules and pairs (pattern, formats).
 
         Raises:
             ConfigError, SpecError, FormatError: for what means nothing.
@@ -198,7 +201,7 @@ class Config:
 
     @property
     def names_modules(self) -> bool:
-        """Whether what holds depends on the module that multiplies."""
+        """Whether the formats depend on the module that multiplies."""
         return any(rule.modules != "*" for rule in self.rules)
 
     @property
@@ -207,14 +210,14 @@ class Config:
         return any(rule.formats is not None and _draws(rule.formats) for rule in self.rules)
 
     def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | None:
-        """Formats of a product of this kind at this path; None: PyTorch's own."""
+        """Formats of a product of this kind at this path; None: native."""
         for rule in self.rules:
             if rule.reaches(path, kind):
                 return rule.formats.at(kind) if isinstance(rule.formats, RowSteps) else rule.formats
         return None
 
     def check(self, paths: Iterable[str], root: str = "the model") -> None:
-        """That every pattern over modules matches one of ``paths``, those of ``root``.
+        """Checks that every pattern over modules matches one of ``paths``, those of ``root``.
 
         Raises:
             ConfigError: for one that matches none, with close ones.
@@ -228,12 +231,12 @@ class Config:
                 raise ConfigError(message(f"rule for modules {rule.modules!r}", allowed, do))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary; ``from_dict`` reads it back. ``FormatError`` for quantisers that are functions."""
+        """Plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are functions."""
         return {"rules": [rule.to_dict() for rule in self.rules]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
-        """A config written by ``to_dict``.
+        """A config that ``to_dict`` wrote.
 
         Raises:
             ConfigError: for anything else.
@@ -249,10 +252,10 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """A config written by ``to_json``.
+        """A config that ``to_json`` wrote.
 
         Raises:
-            ConfigError: for text that is none; inside compiled code, which is given a config made outside.
+            ConfigError: for invalid text; inside compiled code, which takes configs made outside.
         """
         if torch.compiler.is_dynamo_compiling():
             raise made_inside("Config")
@@ -278,13 +281,13 @@ class Config:
 
 
 def made_inside(what: str) -> Exception:
-    """``ConfigError`` about what compiled code makes or is given, and cannot follow."""
+    """``ConfigError`` about a value that compiled code makes or gets, and cannot follow."""
     allowed = "strings, numbers, None, lists, tuples and mappings, and rules, formats, specs and configs made outside"
     do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
     return raised(ConfigError, message(f"{what} inside compiled code", allowed, do))
 
 
-#: What says how a model computes.
+#: Everything that ``Config.of`` reads.
 ConfigLike: TypeAlias = Config | Rule | RuleFormats | Sequence[Rule | tuple[str, RuleFormats]]
 
 _INTERNED: dict[str, Config] = {}
@@ -292,7 +295,7 @@ _INTERNED: dict[str, Config] = {}
 
 @assume_constant_result
 def text_of(config: str | None) -> str:
-    """Canonical text of a config given as one string or None: a constant of compiled code."""
+    """Canonical text of a config that is given as one string or None; a constant of compiled code."""
     with errors_as_they_are():
         return _text_of(config)
 
@@ -304,7 +307,7 @@ def _text_of(config: str | None) -> str:
 
 @assume_constant_result
 def needs_of(text: str) -> tuple[bool, bool, bool]:
-    """Of the config of this text: whether it names modules, draws random bits, leaves all to PyTorch."""
+    """Whether the config of this text names modules, draws random bits, and makes all products native."""
     config = _INTERNED[text]
     return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
 
@@ -316,7 +319,7 @@ def config_of(text: str) -> Config:
 
 @assume_constant_result
 def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
-    """``Config.formats`` of an interned config: a constant of compiled code."""
+    """``Config.formats`` of an interned config; a constant of compiled code."""
     return _formats_at(text, path, kind)
 
 
@@ -334,8 +337,11 @@ def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | 
 
 @assume_constant_result
 def problem(text: str, paths: str, root: str, first: str) -> str:
-    """What is wrong with the rules of an interned config for a module whose paths are the lines of ``paths``, called
-    after the model ``first`` ("": none); "" for nothing. A constant of compiled code, which raises it by itself."""
+    """What is wrong with the rules of an interned config for a module; "" for nothing.
+
+    ``paths``: the paths of the module's submodules, one in each line. ``root``: the module's name. ``first``: the model
+    that was called before it, "" for none. The result is a constant of compiled code, which raises the error by itself.
+    """
     if first:
         asked = f"emulate with rules over modules: {first} and then {root} called in one context"
         do = "Give root=, the module that paths are relative to, or a context for each."
@@ -348,18 +354,18 @@ def problem(text: str, paths: str, root: str, first: str) -> str:
 
 
 def _are_strings(entries: tuple[object, ...]) -> bool:
-    """Whether these are pairs (pattern, spec or None), which mean the same each time."""
+    """Whether these are pairs (pattern, spec or None) of strings, which mean the same each time."""
     return all(type(entry) is tuple and all(part is None or type(part) is str for part in entry) for entry in entries)
 
 
 @lru_cache(maxsize=1024)
 def _of_strings(entries: tuple[object, ...]) -> Config:
-    """The config of a list of pairs of strings: a context opened at each step reads them once."""
+    """The config of a list of pairs of strings, cached for contexts that open at each step."""
     return Config(_rules(entries))
 
 
 def _rules(entries: Sequence[object]) -> list[Rule]:
-    """The rules that a list means; what is wrong with one says which it is."""
+    """The rules that a list means. Errors say which entry is wrong."""
     found = []
     for n, entry in enumerate(entries, 1):
         try:
@@ -370,12 +376,12 @@ def _rules(entries: Sequence[object]) -> list[Rule]:
 
 
 def _place(modules: object, kinds: object) -> str:
-    """What errors in the formats of a rule begin with."""
+    """The beginning of errors about the formats of a rule."""
     return f"Rule: modules={shown(modules)}, kinds={shown(kinds)}"
 
 
 def _named(error: _Error, what: str) -> _Error:
-    """``error``, which says of what it is."""
+    """``error`` with a message that begins with ``what``."""
     return type(error)(f"{what}: {str(error).removeprefix('Rule: ')}")
 
 
@@ -391,7 +397,7 @@ def _rule(entry: object) -> Rule:
                               "Write ('encoder.*', 'e4m3 : e5m10')."))  # fmt: skip
 
 
-#: What formats may be, in words.
+#: What formats may be, for messages.
 _FORMATS = (
     "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes) or its "
     "word, a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
@@ -399,10 +405,10 @@ _FORMATS = (
 
 
 def _known(formats: Any, rules: bool = False) -> Any:
-    """``formats``, if they are of a type that can say anything.
+    """``formats``, if they have a type that can mean something.
 
     Raises:
-        ConfigError: otherwise, with all that can.
+        ConfigError: otherwise, with all types that can.
     """
     known = (QAffineFormats, RowFormats, MapFormats, RowSteps, Mapping)
     if formats is None or isinstance(formats, (*known, *get_args(SpecLike))):
@@ -415,21 +421,25 @@ def _known(formats: Any, rules: bool = False) -> Any:
 
 
 def _rows(kinds: str) -> list[str]:
-    """The kinds of operations of rows that a pattern names: none, if it names a product."""
+    """The kinds of operations of rows that a pattern names; none, if it names a product."""
     matcher = _matcher(_pattern("kinds", kinds))
     return [] if any(map(matcher.match, KINDS)) else [kind for kind in ROW_KINDS if matcher.match(kind)]
 
 
 def _row_steps(kinds: list[str], formats: RuleFormats) -> RowSteps | None:
-    """``formats`` for operations of these kinds."""
+    """``formats`` as steps of operations of these kinds."""
     if formats is None or isinstance(formats, RowSteps):
         return formats
     return RowSteps.of(kinds, formats)  # type: ignore[arg-type]
 
 
 def _formats(formats: RuleFormats) -> QAffineFormats | None:
-    """``formats`` for the products of a model: gradients of biases are sums, which run on no matrix unit."""
-    if isinstance(formats, str):  # a recipe's word is the recipe, which says itself how biases' gradients are summed
+    """``formats`` for the products of a model.
+
+    Sums run on no matrix unit, so gradients of biases are PyTorch's sums unless ``formats`` itself says otherwise.
+    """
+    # The name of a recipe means the recipe, which itself says how gradients of biases are summed.
+    if isinstance(formats, str):
         formats = formats_named(formats) or formats
     if formats is None or isinstance(formats, QAffineFormats):
         return None if formats is not None and formats.plan.is_native else formats
@@ -482,7 +492,7 @@ def _text(config: Config) -> str:
         return json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
     except SpecError:
         raise
-    except Exception:  # quantisers that are functions have no text; the process knows them by identity
+    except Exception:  # quantisers that are functions have no text; the process identifies them by ``id``
         return f"config {id(config):x} of functions: {config.rules!r}"
 
 

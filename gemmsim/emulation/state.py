@@ -1,4 +1,4 @@
-"""What decides random bits besides seeds: the counts of steps, saved with a run and restored with it."""
+"""Saves and restores the counts of steps, which decide random bits together with seeds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _VERSION = 1
 def state_dict(model: nn.Module | None = None) -> dict[str, Any]:
     """The numbers of the steps that the next calls take, as a dictionary of strings, numbers and lists.
 
-    ``contexts`` holds the counts of this process: one for each config and seed of ``emulate`` without ``step``.
-    ``models`` holds those of the converted modules in ``model``, by path: config, seed and step. Saved with a model's
-    weights and restored by ``load_state_dict`` they give a run that goes on the bits of one that was never stopped.
+    ``contexts`` has the counts of this process: one for each config and seed of ``emulate`` without ``step``.
+    ``models`` has those of the converted modules in ``model``, by path: config, seed and step. A run that saves them
+    with a model's weights and restores them by ``load_state_dict`` continues with the bits of an uninterrupted run.
 
     Args:
         model: a model with converted modules, or None.
@@ -36,14 +36,14 @@ def state_dict(model: nn.Module | None = None) -> dict[str, Any]:
 
 
 def load_state_dict(state: Mapping[str, Any], model: nn.Module | None = None) -> None:
-    """Goes on counting steps where ``state_dict`` was called.
+    """Restores the counts of steps from the time when ``state_dict`` was called.
 
-    Counts that the state does not know begin anew, in this process as in a new one; contexts that are open count on
-    from the restored number.
+    Counts that the state does not have begin anew, in this process as in a new one. Open contexts continue from the
+    restored number.
 
     Args:
         state: what ``state_dict`` returned.
-        model: whose converted modules count on, too.
+        model: the model whose converted modules continue their counts, too.
 
     Raises:
         ConfigError: for anything else, a later version, and a model that is not converted as it was.
@@ -65,7 +65,7 @@ def load_state_dict(state: Mapping[str, Any], model: nn.Module | None = None) ->
 
 
 def _converted(model: nn.Module | None) -> dict[str, Arithmetic]:
-    """Path of the outermost module of each arithmetic in ``model``."""
+    """The arithmetics in ``model`` that draw random bits, by the path of the outermost module of each."""
     found: dict[str, Arithmetic] = {}
     for path, module in model.named_modules() if model is not None else ():
         arithmetic = arithmetic_of(module)
@@ -79,7 +79,7 @@ def _of(arithmetic: Arithmetic) -> dict[str, Any]:
 
 
 def _step(path: str, stored: Mapping[str, Any], arithmetic: Arithmetic | None) -> int:
-    """The step that was stored for the module at ``path``, which must be converted as it was."""
+    """The stored step of the module at ``path``, which must be converted as it was."""
     now = None if arithmetic is None else (arithmetic.text, arithmetic.seed)
     try:
         before, step = (stored["config"], stored["seed"]), checked("load_state_dict", stored["step"])

@@ -1,7 +1,7 @@
-"""Steps: how many calls of models came before this one. Random bits depend on the seed and on the step.
+"""Counts steps, which are calls of models. Random bits depend on the seed and on the step.
 
-One process keeps one count for each config and seed, which goes on from context to context, and each converted model
-has its own. A call takes the next number at once, so that threads never take the same one.
+A process has one count for each config and seed, which continues from context to context. Each converted model has its
+own. A call takes the next number at once, so that threads never take the same one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .rules import ConfigError
 
 __all__ = ["SPREAD", "StepLike", "Steps", "Taken", "counts", "load_counts", "steps_of"]
 
-#: The number of a context's first step, or a function that gives the number of each step; None: the process's count.
+#: The number of a context's first step, or a function that gives the number of each step. None: the process's count.
 StepLike: TypeAlias = "int | Callable[[], int] | None"
 
 #: Seeds of consecutive steps differ by this odd number, modulo 2**64, so that those of another seed are not among them.
@@ -36,9 +36,9 @@ _lock = Lock()
 class Steps:
     """A count of steps.
 
-    ``counter``: the number of the last step, -1 before the first: an int64 tensor of no dimensions, so that compiled
-    code need not know the number. ``ask``: gives the number of each step, where somebody else counts. ``lasts``: for
-    longer than one context, the process's or a model's.
+    ``counter``: the number of the last step, -1 before the first. It is an int64 tensor without dimensions, so that
+    compiled code does not depend on the number. ``ask``: gives the number of each step, if the count is external.
+    ``lasts``: whether it outlives one context, as a process's or a model's count.
     """
 
     lasts = False
@@ -48,7 +48,7 @@ class Steps:
         self.asked = -1
 
     def next(self) -> Tensor:
-        """The number of the next step; where somebody else counts, of the present one.
+        """The number of the next step; of the present one, if the count is external.
 
         Raises:
             SeedError: for a function of steps that gives no step.
@@ -69,11 +69,11 @@ class Steps:
         return found
 
     def is_same(self) -> bool:
-        """Whether somebody else counts, and says that the last step goes on."""
+        """Whether the count is external and says that the last step continues."""
         return self.ask is not None and checked("emulate", self.ask()) == self.asked
 
     def copy(self) -> Steps:
-        """A count that goes on by itself; where somebody else counts it stays at the present step."""
+        """A count that continues by itself; an external count stays at the present step."""
         if self.ask is None:
             return Steps(self.counter)
         now = checked("emulate", self.ask())
@@ -94,7 +94,10 @@ class Steps:
 
 
 class Taken:
-    """A step that a context took, and the one after it: what is computed again takes the same steps once more."""
+    """A step that a context took, and the step after it.
+
+    Code that is computed again takes the same steps once more.
+    """
 
     def __init__(self, number: Tensor | None = None) -> None:
         self.number: Any = number
@@ -103,7 +106,7 @@ class Taken:
 
 @contextmanager
 def _plain() -> Iterator[None]:
-    """Real tensors inside, whatever modes and transforms of ``torch.func`` are in force."""
+    """Makes tensors real inside the context, whatever modes and transforms of ``torch.func`` are in force."""
     guard = torch._C._DisableTorchDispatch()
     try:
         if torch._C._functorch.peek_interpreter_stack() is None:
@@ -122,7 +125,7 @@ _STEPS: dict[str, Steps] = {}
 
 
 def steps_of(text: str, seed: int, step: StepLike) -> Steps:
-    """The count of a context: the process's, or one that begins at ``step`` or asks it.
+    """The count of a context: the process's, or one that begins at ``step`` or calls it.
 
     Raises:
         SeedError: for a step that is neither a number nor a function.
@@ -165,7 +168,7 @@ def checked(owner: str, step: object) -> int:
 
 
 def counts() -> list[dict[str, Any]]:
-    """The process's counts: config, seed and the number of steps taken."""
+    """The process's counts: config, seed and number of steps taken."""
     with _lock:
         known = list(_STEPS.items())
     found = []
@@ -176,7 +179,7 @@ def counts() -> list[dict[str, Any]]:
 
 
 def load_counts(stored: list[Mapping[str, Any]]) -> None:
-    """The process's counts as ``counts`` gave them; those that are not among them begin anew.
+    """Restores the process's counts that ``counts`` returned; counts that are not among them begin anew.
 
     Raises:
         ConfigError: for anything else.

@@ -1,4 +1,4 @@
-"""Runs of models for observers: a training step, or one without values, which follows shapes and dtypes alone."""
+"""Runs models for observers: one training step, or a run without values, which follows shapes and dtypes only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DryRunError", "estimated", "training_step"]
 
 
 class DryRunError(RuntimeError):
-    """A model that cannot run without values, because its code asks for those of a tensor."""
+    """Raised for a model that cannot run without values, because its code asks for those of a tensor."""
 
 
 def estimated(
@@ -36,7 +36,7 @@ def estimated(
 ) -> None:
     """Calls ``model`` on fake tensors under ``config`` (None: as it computes), forward and, if asked, backward.
 
-    ``recorder``, which is in force, calls what it sees by way of ``Answers``.
+    ``recorder``, which is in force, calls the operators that it sees through ``Answers``.
 
     Raises:
         ConfigError, SpecError, FormatError: for a config that means nothing.
@@ -53,10 +53,10 @@ def estimated(
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}
     mode = detect_fake_mode([*state.values(), *tree_leaves((args, kwargs))]) or fake_tensor.FakeTensorMode()
-    recorder.call = Answers(mode) if mode.shape_env is None else call_fake  # sizes may be symbols
+    recorder.call = Answers(mode) if mode.shape_env is None else call_fake  # otherwise sizes may be symbols
 
     def fake(t: Tensor) -> Tensor:
-        """``t`` without values; one that is shared stays shared. Of the meta device as if on the CPU."""
+        """``t`` without values. A shared tensor stays shared; one on the meta device is treated as on the CPU."""
         if getattr(t, "fake_mode", None) is mode:
             return t
         if id(t) not in fakes:
@@ -78,7 +78,10 @@ def estimated(
 
 
 def training_step(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """``model`` forward, and backward from the sum of its outputs; gradients of parameters as they were before."""
+    """Runs ``model`` forward, and backward from the sum of its outputs.
+
+    Gradients of parameters are restored afterwards.
+    """
     parameters = [p for p in model.parameters() if p.requires_grad]
     before = [p.grad for p in parameters]
     try:
@@ -91,14 +94,14 @@ def training_step(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 def differentiate(output: Any) -> None:
-    """A backward pass from the sum of the floating-point tensors in ``output``, if any has a gradient."""
+    """Runs a backward pass from the sum of the floating-point tensors in ``output``, if any has a gradient."""
     ends = [t for t in _tensors(output) if t.is_floating_point() and t.requires_grad]
     if ends:
         torch.autograd.backward(sum((t.sum() for t in ends[1:]), ends[0].sum()))
 
 
 def _tensors(output: Any) -> Iterator[Tensor]:
-    """All tensors in tuples, mappings and data classes, such as models return."""
+    """All tensors in sequences, mappings and data classes, such as models return."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, Mapping):
