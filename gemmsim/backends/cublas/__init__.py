@@ -1,7 +1,7 @@
-"""Native speed: products as cuBLAS (on the CPU: PyTorch's BLAS) computes them, only where the user asks for them.
+"""Native products, as cuBLAS (on the CPU: PyTorch's BLAS) computes them, only where the user requests them.
 
-Operand and output casts are those of the spec, bit for bit. The sum in between is "whatever the silicon does": its
-order, its alignment of products and its rounding are the library's.
+Operand and output casts are those of the spec, bit for bit. The sum between them is "whatever the silicon does": the
+library determines its order, its alignment of products and its rounding.
 """
 
 from .block_scaled import block_scaled_mm, refuses_shape

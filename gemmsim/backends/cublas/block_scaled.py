@@ -1,4 +1,4 @@
-"""Products of operands in block formats by cuBLAS: codes and scales as they are stored (Blackwell)."""
+"""Products of operands in block formats by cuBLAS, which reads codes and scales as they are stored (Blackwell)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .types import NativeType
 
 __all__ = ["block_scaled_mm", "refuses_shape"]
 
-#: Terms of a line that the library takes: multiples of these, and multiples as the number of columns.
+#: The library requires that K is a multiple of the first number, and N of the second.
 _TERMS, _COLUMNS = 32, 16
 
 
 def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | None:
-    """Why the library does not take a product of this size, or ``None``."""
+    """Return why the library does not accept a product of this size, or ``None``."""
     if rows == 0 or k == 0:
         return Refusal("there is nothing to multiply")
     if k % _TERMS or n % _COLUMNS:
@@ -30,8 +30,11 @@ def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | No
 def block_scaled_mm(
     a: Tensor, scale_a: Tensor, b: Tensor, scale_b: Tensor, native: NativeType, out_dtype: torch.dtype
 ) -> tuple[Tensor, str]:
-    """The product of lines ``a`` (M, K) and ``b`` (N, K), uint8 codes one a byte, with scale codes (M, blocks) and
-    (N, blocks), in ``out_dtype``; and the name of the call that made it."""
+    """Return the product in ``out_dtype``, and the name of the call that computed it.
+
+    The operands are lines ``a`` (M, K) and ``b`` (N, K), uint8 with one code per byte, with scale codes (M, blocks) and
+    (N, blocks).
+    """
     left, right = (_stored(x, dtype) for x, dtype in ((a, native.a), (b, native.b)))
     kind = torch.float8_e4m3fn if native.name == "nvfp4" else torch.float8_e8m0fnu
     one, two = (blocked(x).view(kind) for x in (scale_a, scale_b))
@@ -40,7 +43,7 @@ def block_scaled_mm(
 
 
 def _stored(codes: Tensor, dtype: torch.dtype) -> Tensor:
-    """Codes in the library's dtype: of 4 bits two a byte, the first in the low half."""
+    """Return codes in the library's dtype. Codes of 4 bits are packed two per byte, the first in the low half."""
     if dtype == torch.uint8:
         return (codes[:, ::2] & 15 | codes[:, 1::2] << 4).contiguous().view(torch.float4_e2m1fn_x2)
     return codes.contiguous().view(dtype)

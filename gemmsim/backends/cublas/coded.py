@@ -1,4 +1,4 @@
-"""Products of operands in block formats: cuBLAS takes codes and scales themselves."""
+"""Products of encoded operands, where cuBLAS multiplies codes and scales directly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["gemm_coded", "narrowed", "refuses"]
 
 
 def refuses(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: torch.Size) -> Refusal | None:
-    """Why this type cannot compute the product of encoded operands, or ``None``."""
+    """Return why this type cannot compute the product of encoded operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
         return Refusal("one operand in a block format and one without: the library takes two with scales")
     refusal = cpu_refuses(native) if b.device.type == "cpu" else device_refuses(native, b.device)
@@ -37,9 +37,9 @@ def refuses(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: tor
 
 
 def gemm_coded(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
-    """Write the product to ``out``; its record. Ask ``refuses`` first.
+    """Write the product to ``out`` and return its record. Call ``refuses`` first.
 
-    Sums as the library makes them, tensors' own scales on them, the output cast of ``spec``.
+    The library computes the sums. The tensors' own scales and the output cast of ``spec`` are then applied to them.
     """
     assert isinstance(a, Coded) and isinstance(b, Coded)
     shape = out.shape
@@ -54,7 +54,10 @@ def gemm_coded(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor
 
 
 def narrowed(x: Tensor, y: Tensor, spec: GemmSpec) -> tuple[Tensor, Tensor]:
-    """Both operands' values in bfloat16 if both are in block formats and it holds them; waits for the GPU to say so."""
+    """Return both operands' values in bfloat16 if both are in block formats and bfloat16 represents the values.
+
+    The check waits for the GPU.
+    """
     if not (isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)):
         return x, y
     small = x.bfloat16(), y.bfloat16()

@@ -1,8 +1,8 @@
-"""cublasGemmEx on row-major tensors: operands swapped, strides as leading dimensions, the handle's modes restored.
+"""Calls cublasGemmEx on row-major tensors: operands swapped, strides as leading dimensions, handle modes restored.
 
-Flags such as ``torch.backends.cuda.matmul.allow_fp16_accumulation`` belong to the process: setting one for a call would
-change the products that other threads run meanwhile. They are neither read nor set here. The compute type is an
-argument, and what the handle adds to it (math mode, pointer mode) is set on the handle, which torch keeps for this
+Flags such as ``torch.backends.cuda.matmul.allow_fp16_accumulation`` belong to the process. Setting one for a call would
+change the products that other threads run meanwhile, so this module neither reads nor sets them. The compute type is an
+argument. The handle adds the math mode and the pointer mode. They are set on the handle, which torch keeps for this
 thread alone, and restored.
 """
 
@@ -32,15 +32,15 @@ _DATA: Final = {
 }
 _N, _T = 0, 1
 _DEFAULT_ALGORITHM = -1
-#: CUBLAS_DEFAULT_MATH with CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: the compute type alone decides, and split
-#: sums are added in it.
+#: CUBLAS_DEFAULT_MATH with CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: only the compute type determines the
+#: arithmetic, and partial sums of split K are added in it.
 _MATH_MODE = 16
 _HALF_ONE = 0x3C00
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A batch of matrices as cuBLAS takes one: ``op`` (0 as it is, 1 transposed), leading dimension, batch stride."""
+    """A batch of matrices as cuBLAS reads it: ``op`` (0: unchanged, 1: transposed), leading dimension, batch stride."""
 
     tensor: Tensor
     op: int
@@ -49,9 +49,10 @@ class Layout:
 
 
 def layout(x: Tensor, aligned: int = 1) -> Layout:
-    """``x`` (M, K) or (B, M, K), row-major, as cuBLAS reads its transpose; copied where its strides are none of BLAS'.
+    """Return ``x`` (M, K) or (B, M, K), row-major, as cuBLAS reads its transpose.
 
-    A row-major matrix is a column-major one transposed: unit stride in the last dimension needs no operation.
+    ``x`` is copied if BLAS cannot express its strides. A row-major matrix is a transposed column-major one, so a unit
+    stride in the last dimension needs no operation.
     """
     rows, cols = x.shape[-2:]
     row, col = x.stride()[-2:]
@@ -65,7 +66,7 @@ def layout(x: Tensor, aligned: int = 1) -> Layout:
 
 
 def _scalars(compute: Compute) -> tuple[Any, Any]:
-    """alpha = 1 and beta = 0 in the type that goes with ``compute``."""
+    """Return alpha = 1 and beta = 0 in the type that ``compute`` requires."""
     if compute in (Compute.F16, Compute.F16_PEDANTIC):
         return c_uint16(_HALF_ONE), c_uint16(0)
     if compute in (Compute.F64, Compute.F64_PEDANTIC):
@@ -78,7 +79,7 @@ def _scalars(compute: Compute) -> tuple[Any, Any]:
 def gemm_ex(a: Tensor, b: Tensor, out: Tensor, compute: Compute, handle: int, stream: int) -> None:
     """Write ``a @ b`` to ``out``: (M, K) and (K, N), or (B, M, K) and (B, K, N); ``out`` contiguous.
 
-    cuBLAS is column-major: it computes ``out^T = b^T @ a^T``, whose operands and result are the given memory.
+    cuBLAS is column-major. It computes ``out^T = b^T @ a^T``, whose operands and result are the given memory.
 
     Raises:
         CublasError: with cuBLAS' name of the status.
@@ -107,8 +108,10 @@ def gemm_ex(a: Tensor, b: Tensor, out: Tensor, compute: Compute, handle: int, st
 
 
 def _use_stream(lib: ctypes.CDLL, handle: int, stream: int) -> None:
-    """Sets the handle's stream where it is another. Torch has set it as a rule, and a workspace of its own for that
-    stream, which setting it again would replace by cuBLAS' default one.
+    """Set the handle's stream if it differs.
+
+    As a rule torch has already set it, together with a workspace for that stream. Setting the stream again would
+    replace this workspace by cuBLAS' default one.
     """
     now = c_void_p()
     check(lib.cublasGetStream_v2(handle, byref(now)), "cublasGetStream")
@@ -117,7 +120,7 @@ def _use_stream(lib: ctypes.CDLL, handle: int, stream: int) -> None:
 
 
 class _Modes:
-    """The handle's math and pointer modes as ``gemm_ex`` needs them, and back afterwards."""
+    """Context manager: sets the handle's math and pointer modes as ``gemm_ex`` needs them, and restores them."""
 
     def __init__(self, lib: ctypes.CDLL, handle: int) -> None:
         self._lib, self._handle = lib, handle

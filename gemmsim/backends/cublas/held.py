@@ -1,4 +1,4 @@
-"""Operands in a wide dtype whose numbers are all of a narrower format: what a cast or a quantiser has just rounded."""
+"""Detects operands in a wide dtype whose numbers all belong to a narrower format, as after a cast or a quantiser."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .types import NativeType
 __all__ = ["assumed_type", "holds_numbers_of", "rounded_type"]
 
 _DTYPES: Final = {FP16: torch.float16, INT8: torch.int8}
-#: Elements that are looked at before all of them.
+#: Number of elements that are checked before all of them.
 _GLANCE: Final = 64
 
 
 def _operand_format(accumulator: Accumulator) -> Format | None:
-    """The operand format of the native type with this register, where a wider dtype can hide it."""
+    """Return the operand format of the native type with this register, where a wider dtype may contain its numbers."""
     if accumulator == Sequential(Cast(FP16)):
         return FP16
     return INT8 if accumulator == Integer(32) else None
@@ -34,8 +34,11 @@ def _operand_format(accumulator: Accumulator) -> Format | None:
 def assumed_type(
     spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype, fast_mode: str | None
 ) -> tuple[NativeType, tuple[Format | None, Format | None]] | None:
-    """The native type of ``spec`` if operands without a cast hold numbers of its operand format, and the format that
-    each of them has to hold for that (None: nothing to ask). None where there is no such type."""
+    """Return the native type that ``spec`` would name if its operands have numbers of that type's operand format.
+
+    The second result is the format that the numbers of each operand must belong to for this; None where nothing needs
+    checking. The function returns None where no such type exists.
+    """
     wanted = _operand_format(spec.accumulator)
     if wanted is None or spec.has_blocks:
         return None
@@ -50,7 +53,7 @@ def assumed_type(
 def rounded_type(
     spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype, fast_mode: str | None
 ) -> NativeType | None:
-    """The native type of ``spec`` by mptorch's rule: a register in fp16 rounds wider operands to fp16.
+    """Return the native type of ``spec`` by mptorch's rule: a register in fp16 rounds wider operands to fp16.
 
     Source: docs/design/native.md#mptorchs-rule.
     """
@@ -61,7 +64,7 @@ def rounded_type(
 def holds_numbers_of(t: Tensor, fmt: Format) -> bool:
     """Whether every element of ``t`` is a number of ``fmt`` (NaN and infinities too, if it has them).
 
-    Reads ``t``: on a GPU the caller waits for what is queued there.
+    The function reads ``t``, so that on a GPU the caller waits for the queued work.
     """
     if fits(FORMATS[t.dtype], _DTYPES[fmt]):
         return True

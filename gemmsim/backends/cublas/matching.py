@@ -1,4 +1,4 @@
-"""Which native type a spec names."""
+"""Decides which native type a spec names, by formats and accumulator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLAIN: dict[Format, str] = {FP16: "fp16", FP32: "fp32", FP64: "fp64"}
 #: The unit that cuBLAS uses for large products.
 _UNITS = {"hopper": "wgmma", "blackwell": "tcgen05"}
 _BLOCK_SCALED = {"mxf8f6f4": "mxfp8", "mxf4": "mxfp4", "mxf4nvf4": "nvfp4"}
-#: Operand formats and the format of the register of the types whose meaning is one row of the table.
+#: Native types by operand formats and register, for types that one row of the table defines.
 _ROWS: dict[tuple[Format, Format, str], str] = {
     (FP16, FP16, "fp16"): "fp16/fp16",
     (FP16, FP16, "fp32"): "fp16/fp32",
@@ -50,7 +50,7 @@ _FP8: dict[tuple[Format, Format], str] = {
     (E4M3, E5M2): "e4m3*e5m2",
     (E5M2, E4M3): "e5m2*e4m3",
 }
-#: Terms between promotions in CUTLASS' two-level accumulation of FP8 on Hopper.
+#: Number of terms between promotions in CUTLASS' two-level accumulation of FP8 on Hopper.
 _PROMOTION = 128
 
 
@@ -58,14 +58,15 @@ _PROMOTION = 128
 def native_type(
     spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype, fast_mode: str | None = None
 ) -> NativeType | Refusal:
-    """The native type that ``spec`` names for operands of these dtypes, or why it names none.
+    """Return the native type that ``spec`` names for operands of these dtypes, or why it names none.
 
-    Operand formats are the spec's casts, or the dtypes' own where it has none; they must be those of the type exactly;
-    where the register is fp16 any that have no other numbers than fp16.
-    Accumulators that name a type: ``fp16``, ``fp32``, ``fp64`` (plain, sequential, fused), ``int(32)``, and the chains
+    Operand formats are those of the spec's casts, or of the dtypes where it has none. They must be exactly those of the
+    type. If the register is fp16, any formats whose numbers are all fp16 numbers will do.
+
+    These accumulators name a type: ``fp16``, ``fp32``, ``fp64`` (plain, sequential, fused), ``int(32)``, and the chains
     of ``hw`` with the unit that cuBLAS uses there (``cublas_fp32``, ``fp16_accumulate``, ``hopper_fp8_fast``,
     ``hopper_fp8_2xacc``). ``fast_mode`` (``FAST_MODES``) chooses among the types of float32 products, and "pedantic"
-    the pedantic form of any. The spec's output cast has no influence: it is made afterwards.
+    the pedantic form of any type. The spec's output cast has no influence, because it is applied afterwards.
     """
     if spec.has_blocks:
         return _block_scaled(spec, fast_mode)
@@ -86,7 +87,7 @@ def native_type(
 
 
 def _block_scaled(spec: GemmSpec, fast_mode: str | None) -> NativeType | Refusal:
-    """The type of operands in block formats: elements and scales as they are stored, sums in fp32."""
+    """Return the type for operands in block formats: elements and scales as they are stored, sums in fp32."""
     a, b, accumulator = spec.a, spec.b, spec.accumulator
     if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat):
         return Refusal("one operand in a block format and one without: the library takes two with scales")
@@ -132,7 +133,7 @@ def _row(a: Format, b: Format, register: str) -> NativeType | Refusal:
     if name is not None:
         return TYPES[name]
     if register == "fp16" and all(fits(fmt, torch.float16) for fmt in (a, b)):
-        return TYPES["fp16/fp16"]  # formats without a type of their own in fp16, such as e4m3: numbers of fp16
+        return TYPES["fp16/fp16"]  # formats such as e4m3 have no type with an fp16 register, but their numbers are fp16
     if a == E5M2 and b == E5M2:
         return Refusal("native products multiply no e5m2 by e5m2; one of them must be e4m3")
     return Refusal(f"no native type multiplies {a} by {b} in {register}")

@@ -8,7 +8,7 @@ __all__ = ["ComputeType", "MatrixType", "match_mac_format_with_cublas_types"]
 
 
 class MatrixType(Enum):
-    """Types of operands and results (``CUBLASMatrixType`` there)."""
+    """Types of operands and results (``CUBLASMatrixType`` in mptorch)."""
 
     F32 = "F32"
     F16 = "F16"
@@ -16,7 +16,7 @@ class MatrixType(Enum):
 
 
 class ComputeType(Enum):
-    """Types of the computation (``CUBLASComputeType`` there)."""
+    """Types of the computation (``CUBLASComputeType`` in mptorch)."""
 
     F32 = "F32"
     F16 = "F16"
@@ -44,11 +44,12 @@ def match_mac_format_with_cublas_types(
     saturate: bool,
     fast_mode: str | None = "f32",
 ) -> tuple[MatrixType, MatrixType, ComputeType] | None:
-    """(operand, result, compute) types of a multiply-accumulate in these formats; ``None`` where there are none.
+    """Return the (operand, result, compute) types of a multiply-accumulate in these formats; ``None`` without such
+    types.
 
-    Only where both formats are equal and it is fused, to nearest, with subnormals and without saturation: 23 bits and
-    8 of exponent are float32, with ``fast_mode`` one of its fast forms; 10 and 5 are float16 throughout, to which
-    float32 operands are rounded. 7 and 8 (bfloat16) have no type. ``None`` as ``fast_mode`` is "f32".
+    Both formats must be equal, and the operation fused, to nearest, with subnormals and without saturation. 23 trailing
+    bits and 8 of exponent are float32, with ``fast_mode`` one of its fast forms. 10 and 5 are float16 throughout, to
+    which float32 operands are rounded. 7 and 8 (bfloat16) have no type. ``None`` as ``fast_mode`` means "f32".
 
     Source: docs/design/native.md#mptorchs-rule.
     """

@@ -1,4 +1,4 @@
-"""Products of native types as the order of routes asks for them."""
+"""The interface of native products to the routes: ``refuses`` and ``multiply``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["multiply", "refuses"]
 
 
 def _type_of(product: Product, setting: Setting) -> NativeType | Refusal:
-    """The type that the spec names, of operands as they were before their casts; where operands may hold numbers of
-    its format without saying so, the type that it would name then."""
+    """Return the type that the spec names for operands as they were before their casts.
+
+    Operands without a cast may all be numbers of a type's format. If no type fits otherwise, the result is that type.
+    """
     a, b, named, mode = product.a, product.b, product.named, setting.fast_mode
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return native_type(product.spec, torch.float32, torch.float32, mode)
@@ -31,7 +33,7 @@ def _type_of(product: Product, setting: Setting) -> NativeType | Refusal:
 
 
 def refuses(product: Product, setting: Setting) -> Refusal | None:
-    """Why no library computes ``product``, or ``None``, as far as it is known without reading the operands."""
+    """Return why no library computes ``product``, or ``None``, as far as that is known without reading the operands."""
     found, a, b = _type_of(product, setting), product.a, product.b
     if not isinstance(found, NativeType):
         return found
@@ -41,7 +43,7 @@ def refuses(product: Product, setting: Setting) -> Refusal | None:
 
 
 def multiply(product: Product, setting: Setting) -> Ran | Refusal:
-    """Write ``product`` to its ``out``, or why its operands do not allow that. Ask ``refuses`` first.
+    """Write ``product`` to its ``out``, or return why its operands do not allow that. Call ``refuses`` first.
 
     Raises:
         CublasError: if cuBLAS refuses the call.
@@ -54,7 +56,7 @@ def multiply(product: Product, setting: Setting) -> Ran | Refusal:
     note = None
     if isinstance(native_type(named, a.dtype, b.dtype, setting.fast_mode), Refusal):
         if setting.rounds_operands and rounded_type(named, a.dtype, b.dtype, setting.fast_mode) is not None:
-            note = "operands rounded to fp16 by mptorch's rule"  # as every operand is, to the type's dtype
+            note = "operands rounded to fp16 by mptorch's rule"  # ``run.gemm`` rounds every operand to the type's dtype
         else:
             reason = _not_held(product, setting)
             if reason is not None:
@@ -65,7 +67,7 @@ def multiply(product: Product, setting: Setting) -> Ran | Refusal:
 
 
 def _not_held(product: Product, setting: Setting) -> str | None:
-    """Why the operands are no numbers of the type's format, or ``None``. Reads them."""
+    """Return why the operands are not numbers of the type's format, or ``None``. The function reads the operands."""
     a, b, named = product.a, product.b, product.named
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     if a.is_cuda and torch.cuda.is_current_stream_capturing():

@@ -1,4 +1,4 @@
-"""Products of native types: casts of operands, the library's product, the output cast."""
+"""Computes products of native types: casts of operands, the library's product, the output cast."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .types import NativeType
 
 __all__ = ["cpu_refuses", "device_refuses", "gemm", "ran", "refuses", "takes_int_mm"]
 
-#: ``torch._int_mm`` on CUDA takes more rows than this.
+#: ``torch._int_mm`` on CUDA requires more rows than this.
 _INT_MM_ROWS: Final = 16
 
 
 def ran(backend: str, native: NativeType, how: str) -> Ran:
-    """Record of one product of a native type, made by the call ``how`` of "blas" or "cublas"."""
+    """Return the record of one product of a native type, computed by the call ``how`` of "blas" or "cublas"."""
     return Ran(backend, f"native type {native.name} by {how}: sums as the library makes them")
 
 
 def refuses(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
-    """Why this type cannot compute this product (device, shape), or ``None``."""
+    """Return why this type cannot compute this product (device, shape), or ``None``."""
     if a.device.type == "cpu":
         return cpu_refuses(native)
     return device_refuses(native, a.device) or _refuses_call(native, a, b, out)
@@ -39,7 +39,7 @@ _CPU_TYPES: Final = "fp32, fp64, fp16/fp16, fp16/fp32, bf16/fp32"
 
 
 def cpu_refuses(native: NativeType) -> Refusal | None:
-    """Why PyTorch's BLAS on the CPU does not compute this type, or ``None``."""
+    """Return why PyTorch's BLAS on the CPU does not compute this type, or ``None``."""
     if native.capabilities:
         return Refusal("the spec names a GPU's instruction; the CPU's BLAS adds otherwise")
     if native.on_cpu:
@@ -48,7 +48,7 @@ def cpu_refuses(native: NativeType) -> Refusal | None:
 
 
 def device_refuses(native: NativeType, device: torch.device) -> Refusal | None:
-    """Why no library computes this type on this device, or ``None``."""
+    """Return why no library computes this type on this device, or ``None``."""
     if device.type != "cuda":
         return Refusal(f"no native products on {device.type}")
     if torch.version.cuda is None:
@@ -86,16 +86,16 @@ def _refuses_call(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refu
 
 
 def takes_int_mm(a: Tensor, b: Tensor) -> bool:
-    """Whether ``torch._int_mm`` takes these two matrices where they are."""
+    """Whether ``torch._int_mm`` accepts these two matrices on their device."""
     (m, k), n = a.shape[-2:], b.shape[-1]
     return a.device.type == "cpu" or (m > _INT_MM_ROWS and n % 8 == 0 and k % 8 == 0)
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: NativeType) -> Ran:
-    """Write the product to ``out``: operand and output casts those of ``spec``, the sum the library's.
+    """Write the product to ``out``, with the operand and output casts of ``spec`` and the library's sum.
 
-    Arguments as for ``gemmsim.backends.cpu.gemm``; ask ``refuses`` first. A NaN operand of an integer type, which that
-    type cannot hold, makes its row or column NaN.
+    Arguments as for ``gemmsim.backends.cpu.gemm``; call ``refuses`` first. An integer type cannot represent NaN, so a
+    NaN operand makes its row or column of the result NaN.
 
     Raises:
         CublasError: if cuBLAS refuses the call.
@@ -114,14 +114,14 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, native: N
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """A dtype of casts that holds an operand dtype, NaN included."""
+    """Return a dtype of casts that represents all values of an operand dtype, including NaN."""
     return torch.float32 if dtype.itemsize == 1 else dtype
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
-    """Write the library's product to ``out``; the name of the call that made it."""
+    """Write the library's product to ``out``; return the name of the call that computed it."""
     if a.device.type == "cpu":
-        # Exact products, fp32 sums. In float16 PyTorch has the same on the CPU, many times slower.
+        # Products are exact and sums are fp32. PyTorch in float16 does the same on the CPU, many times slower.
         half = a.dtype == torch.float16
         wide = torch.float32 if half else out.dtype if out.dtype.itemsize > a.dtype.itemsize else a.dtype
         if wide == out.dtype:
@@ -133,7 +133,9 @@ def _product(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
 
 
 def _cublas_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
-    """Write cuBLAS' product to ``out`` on PyTorch's handle and stream of the tensors' device; the name of the call."""
+    """Write cuBLAS' product to ``out`` on PyTorch's handle and stream of the tensors' device; return the call's
+    name.
+    """
     with torch.cuda.device(a.device):
         handle = torch.cuda.current_blas_handle()
         stream = torch.cuda.current_stream(a.device).cuda_stream
@@ -144,7 +146,7 @@ def _cublas_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
 
 
 def _torch_call(a: Tensor, b: Tensor, out: Tensor, native: NativeType) -> str:
-    """Write PyTorch's product of two matrices of one byte an element to ``out``; the name of the call."""
+    """Write PyTorch's product of two matrices with one byte per element to ``out``; return the call's name."""
     if native.call == "int_mm":
         out.copy_(torch._int_mm(a.contiguous(), b.contiguous()))
         return "torch._int_mm"

@@ -1,4 +1,4 @@
-"""The cuBLAS that torch has loaded, through ctypes."""
+"""Finds the cuBLAS library that torch has loaded, and declares its functions for ctypes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _loaded: ctypes.CDLL | None = None
 
 
 class CublasError(RuntimeError):
-    """A call of cuBLAS that failed. ``status`` is the name of what it returned."""
+    """A call of cuBLAS failed. ``status`` is the name of the status that it returned."""
 
     def __init__(self, text: str, status: str) -> None:
         super().__init__(text)
@@ -40,7 +40,9 @@ class CublasError(RuntimeError):
 
 
 def find_library(maps: str = _MAPS) -> Path | None:
-    """The libcublas mapped into this process, which is the one torch uses; ``None`` if there is none."""
+    """Return the path of the libcublas that is mapped into this process, which torch uses; ``None`` if there is
+    none.
+    """
     try:
         lines = Path(maps).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -53,7 +55,7 @@ def find_library(maps: str = _MAPS) -> Path | None:
 
 
 def library_refuses() -> Refusal | None:
-    """Why cuBLAS cannot be called by name, or ``None`` if it can."""
+    """Return why cuBLAS cannot be called by name, or ``None`` if it can."""
     if _loaded is not None:
         return None
     if not sys.platform.startswith("linux"):
@@ -67,7 +69,7 @@ def library_refuses() -> Refusal | None:
 
 
 def cublas() -> ctypes.CDLL:
-    """The library, with the signatures of what is called here. Ask ``library_refuses()`` first."""
+    """Return the library with the signatures of the functions used here. Call ``library_refuses()`` first."""
     global _loaded
     if _loaded is None:
         with _lock:
@@ -77,7 +79,7 @@ def cublas() -> ctypes.CDLL:
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """``library`` with argument types (cublas_api.h of CUDA 12 and 13)."""
+    """Return ``library`` with argument types declared (cublas_api.h of CUDA 12 and 13)."""
     operand: list[Any] = [c_void_p, c_int, c_int64]
     sizes: list[Any] = [c_int, c_int, c_int64, c_int64, c_int64, c_void_p]
     library.cublasGemmEx_64.argtypes = [c_void_p, *sizes, *operand, *operand, c_void_p, *operand, c_int, c_int]
@@ -97,7 +99,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def check(status: int, call: str) -> None:
-    """``CublasError`` unless ``status`` is success."""
+    """Raise ``CublasError`` unless ``status`` is success."""
     if status:
         name = STATUS.get(status, f"status {status}")
         raise CublasError(f"{call} returned {name}.\n  Leave cublas_acceleration for this product.", name)

@@ -1,4 +1,4 @@
-"""The types of matrix product that libraries compute natively, as a table."""
+"""The table of the types of matrix product that libraries compute natively."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 __all__ = ["FAST_MODES", "TYPES", "Compute", "NativeType"]
 
-#: What ``fast_mode`` may say: how cuBLAS may compute products of float32 operands in float32, or that every type
-#: takes the route without shortcuts ("pedantic"). None and "f32" are plain float32.
+#: The values of ``fast_mode``: how cuBLAS may compute products of float32 operands in float32, or the form of every
+#: type without shortcuts ("pedantic"). None and "f32" are plain float32.
 FAST_MODES: Final = ("f32", "tf32", "f16", "bf16", "pedantic")
 
 
@@ -35,12 +35,12 @@ class Compute(IntEnum):
 class NativeType:
     """One native product.
 
-    ``a``, ``b``: dtypes of the operands. ``results``: dtypes that the library can write, the widest first.
-    ``compute``: what it is called in cuBLAS. ``call``: how it is reached: "gemm_ex" (cublasGemmEx), "int_mm"
-    (``torch._int_mm``), "scaled_mm" (``torch._scaled_mm``, ``fast_accumulation`` its argument), "block_scaled"
-    (the same function with scales of blocks, for operands that have them), "none" (not at all).
-    ``oldest``: oldest compute capability. ``capabilities``: those whose arithmetic the spec asked for, empty if it did
-    not name an architecture. ``on_cpu``: whether PyTorch's BLAS on the CPU computes this type.
+    ``a``, ``b``: dtypes of the operands. ``results``: dtypes that the library can write, the widest first. ``compute``:
+    the compute type in cuBLAS. ``call``: the function that computes it: "gemm_ex" (cublasGemmEx), "int_mm"
+    (``torch._int_mm``), "scaled_mm" (``torch._scaled_mm``, whose argument is ``fast_accumulation``), "block_scaled"
+    (the same function with scales of blocks, for operands that have them), "none" (no function). ``oldest``: the oldest
+    compute capability. ``capabilities``: those whose arithmetic the spec names; empty if it names no architecture.
+    ``on_cpu``: whether PyTorch's BLAS on the CPU computes this type.
     """
 
     name: str
@@ -97,5 +97,5 @@ def _table() -> dict[str, NativeType]:
     return {row.name: row for row in rows}
 
 
-#: Every native type by name.
+#: All native types by name.
 TYPES: Final[dict[str, NativeType]] = _table()

@@ -1,6 +1,6 @@
-"""Products by CUTLASS' own mainloop for Hopper, where ``gemmsim.cutlass_acceleration`` asks for them.
+"""Products by CUTLASS' own mainloop for Hopper, where ``gemmsim.cutlass_acceleration`` requests them.
 
-Operand and output casts are those of the spec, bit for bit. The sum in between is that of the chip's instructions for
+Operand and output casts are those of the spec, bit for bit. The sum between them is that of the chip's instructions for
 ascending k, in whole tiles.
 """
 

@@ -1,4 +1,4 @@
-"""Which mainloop of CUTLASS a native type has, and products by it."""
+"""The interface of CUTLASS' mainloops to the routes: the mainloop of each native type, and products by it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..product import Product, Ran
 
 __all__ = ["mainloop_of", "multiply", "refuses"]
 
-#: Native types (``cublas.types``) and the mainloop of each: formats of the operands, terms between promotions.
+#: The mainloop of each native type (``cublas.types``): formats of the operands, terms between promotions.
 _MAINLOOPS: Final[dict[str, tuple[str, str, int]]] = {
     "bf16/fp32": ("bf16", "bf16", 0),
     "fp16/fp32": ("f16", "f16", 0),
@@ -32,8 +32,10 @@ _MAINLOOPS: Final[dict[str, tuple[str, str, int]]] = {
 
 @lru_cache(maxsize=4096)
 def mainloop_of(spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype) -> tuple[str, str, int] | Refusal:
-    """The mainloop that ``spec`` names for operands of these dtypes: formats and terms between promotions; or why it
-    names none. No GPU is asked."""
+    """Return the mainloop that ``spec`` names for operands of these dtypes, or why it names none.
+
+    The result has the formats and the number of terms between promotions. It does not depend on a GPU.
+    """
     found = native_type(spec, a_dtype, b_dtype)
     if isinstance(found, Refusal):
         return found
@@ -46,7 +48,7 @@ def mainloop_of(spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype) -> t
 
 
 def refuses(product: Product) -> Refusal | None:
-    """Why CUTLASS does not compute ``product``, or ``None``. Nothing is compiled."""
+    """Return why CUTLASS does not compute ``product``, or ``None``. Nothing is compiled."""
     a, b = product.a, product.b
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return Refusal("its mainloops take values, not codes and scales")
@@ -59,7 +61,7 @@ def refuses(product: Product) -> Refusal | None:
 
 
 def multiply(product: Product) -> Ran:
-    """Write ``product`` to its ``out``. Ask ``refuses`` first.
+    """Write ``product`` to its ``out``. Call ``refuses`` first.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.

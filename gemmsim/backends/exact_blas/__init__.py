@@ -1,4 +1,4 @@
-"""Products that an ordinary GEMM computes with the same bits, by proof: carrier-exact products."""
+"""Carrier-exact products: an ordinary GEMM computes them with the same bits, by proof."""
 
 from .exactness_proof import Proof, exact
 from .operand_bounds import Facts, facts_of_data, facts_of_formats

@@ -1,14 +1,16 @@
 """The carrier-exact predicate: when an ordinary GEMM in float32 or float64 provably gives a spec's own bits.
 
-All sums of products, over any subset of the terms, are multiples of ``2**l`` of magnitude at most ``total``. If
-``total <= 2**(l + p)`` for a carrier of p bits whose range holds them, then every partial sum in every order is a
-number of the carrier: no addition of an ordinary GEMM rounds, fused or not, however it blocks K. What it returns is
-the exact sum S. The same argument, with the format of a register in place of the carrier, shows that no step of an
-accumulator rounds; its result is then S too, whatever its order and rounding mode, because a number that a format
-holds is rounded to itself, with any random bits.
+All sums of products, over any subset of the terms, are multiples of ``2**l`` of magnitude at most ``total``. Let a
+carrier of p bits have a range that contains them, and let ``total <= 2**(l + p)``. Then every partial sum in every
+order is a number of the carrier. So no addition of an ordinary GEMM rounds, fused or not, however it blocks K. The GEMM
+returns the exact sum S.
+
+The same argument, with the format of a register in place of the carrier, shows that no step of an accumulator rounds. A
+number of a format rounds to itself, with any random bits. So the accumulator's result is S too, whatever its order and
+rounding mode.
 
 Zeros: registers start from +0, and a sum of exactly zero is -0 only if both addends are. So the result of an
-accumulator without rounding is never -0, and a zero S is given the sign plus.
+accumulator without rounding is never -0, and a zero S must get a plus sign.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ _REGISTERS = (Sequential, Compensated, Binned, Fixed, Integer, Exact)
 
 @dataclass(frozen=True)
 class Proof:
-    """That the exact sum S in ``carrier``, "float32" or "float64", rounded by ``final`` (None: not), is the result."""
+    """The proof that the result is the exact sum S in ``carrier``, "float32" or "float64", rounded by ``final``.
+
+    ``final`` None means no rounding.
+    """
 
     carrier: str
     final: Cast | None
@@ -52,11 +57,11 @@ class Proof:
 
 
 def exact(spec: GemmSpec, facts: Facts) -> Proof | Refusal:
-    """The proof that a native GEMM of operands with these ``facts`` gives the bits of ``spec``, or why there is none.
+    """Return the proof that a native GEMM of operands with these ``facts`` gives the bits of ``spec``, or a refusal.
 
-    float32 is the carrier where it suffices. NaN and infinite operands are covered for ``exact(...)`` alone, whose
-    rule for them is that of IEEE 754 sums; any other accumulator needs ``facts.finite``. The sign of a zero result is
-    plus, which the caller sees to. ``spec.out`` is the caller's business as well.
+    float32 is the carrier where it suffices. NaN and infinite operands are covered only for ``exact(...)``, whose rule
+    for them is that of IEEE 754 sums. Any other accumulator needs ``facts.finite``. The caller must make the sign of a
+    zero result plus, and must apply ``spec.out``.
     """
     carrier = _carrier(facts)
     if isinstance(carrier, Refusal):
@@ -74,8 +79,8 @@ def _carrier(facts: Facts) -> str | Refusal:
     lowest = min(facts.lsb, facts.lsb_a, facts.lsb_b)
     most = max(facts.units, facts.units_a, facts.units_b)
     for name, fmt in (("float32", FP32), ("float64", FP64)):
-        # Normal numbers alone: a processor may be set to flush the others. A bound that float64 sums gave is exact
-        # below 2**53 units, not at that.
+        # Only normal numbers are allowed, because a processor may be set to flush subnormals. A bound that float64 sums
+        # gave is exact below 2**53 units, but not at 2**53.
         if most < 1 << 53 and most <= 1 << fmt.p and lowest >= fmt.emin and _largest(facts) <= fmt.max_fraction:
             return name
     if most < 1 << 53:
@@ -90,7 +95,7 @@ def _largest(facts: Facts) -> Fraction:
 
 
 def _refuses_rounding(spec: GemmSpec, facts: Facts) -> Refusal | None:
-    """What might round sums with these facts in the accumulator, or ``None`` if no step does."""
+    """Return what in the accumulator may round sums with these facts, or ``None`` if no step does."""
     if not facts.finite:
         return Refusal("operands may be NaN or infinite")
     if spec.arithmetic == "fp32":
@@ -109,7 +114,7 @@ def _refuses_rounding(spec: GemmSpec, facts: Facts) -> Refusal | None:
 
 
 def parts(accumulator: Accumulator) -> list[Accumulator]:
-    """``accumulator`` and what is inside it, from the outside in."""
+    """Return ``accumulator`` and its inner accumulators, from the outside in."""
     found = [accumulator]
     while isinstance(found[-1], _ORDERS):
         found.append(found[-1].inner)
@@ -117,7 +122,7 @@ def parts(accumulator: Accumulator) -> list[Accumulator]:
 
 
 def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
-    """What this part, its casts aside, may do to a sum, or ``None``."""
+    """Return why this part may change a sum by other means than its casts, or ``None``."""
     if isinstance(part, _ORDERS):
         return None
     if not isinstance(part, _REGISTERS):
@@ -137,7 +142,7 @@ def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
 
 
 def holds(cast: Cast, facts: Facts) -> bool:
-    """Whether ``cast`` leaves every multiple of ``2**facts.lsb`` up to ``facts.total`` in magnitude as it is."""
+    """Whether ``cast`` keeps every multiple of ``2**facts.lsb`` up to ``facts.total`` in magnitude unchanged."""
     fmt = cast.format
     if not fmt.has_zero or facts.units == 0:
         return fmt.has_zero
@@ -148,5 +153,5 @@ def holds(cast: Cast, facts: Facts) -> bool:
     if isinstance(fmt, FixedFormat):
         return True
     if not isinstance(fmt, FloatFormat):
-        return False  # not all multiples of its quantum, up to any size, are values of it
+        return False  # some multiples of its quantum within its range are not its values
     return (fmt.subnormals or facts.lsb >= fmt.emin) and facts.units <= 1 << fmt.p

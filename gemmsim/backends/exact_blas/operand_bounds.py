@@ -1,4 +1,4 @@
-"""What is known of the operands of a product: from their formats and K alone, or from one pass over the data."""
+"""Bounds of the operands of a product: from their formats and K alone, or from one pass over the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmsim.formats import FixedFormat, Format
 
 __all__ = ["Facts", "facts_of_data", "facts_of_formats", "hopeless"]
 
-#: Elements of each operand that ``hopeless`` looks at.
+#: Number of elements of each operand that ``hopeless`` reads.
 _SAMPLE = 16
 _NOTHING = 1 << 30
 
@@ -22,9 +22,9 @@ _NOTHING = 1 << 30
 class Facts:
     """Bounds that hold for the operands as multiplied (after their casts).
 
-    Every finite element of a is a multiple of ``2**lsb_a`` and at most ``units_a`` of these in magnitude; so for b.
-    ``units``: no sum of magnitudes of finite products, over one output element, exceeds ``units * 2**lsb``.
-    ``finite``: there is no NaN and no infinity. ``nonnegative``: no product is negative.
+    Every finite element of a is a multiple of ``2**lsb_a`` and at most ``units_a`` of these in magnitude; b likewise.
+    ``units``: for each output element, no sum of magnitudes of finite products exceeds ``units * 2**lsb``. ``finite``:
+    there is no NaN and no infinity. ``nonnegative``: no product is negative.
     """
 
     k: int
@@ -43,7 +43,7 @@ class Facts:
 
     @property
     def total(self) -> Fraction:
-        """Bound of the magnitude of every sum of products, in whatever order."""
+        """Bound of the magnitude of every sum of products, in any order."""
         return self.units * _power(self.lsb)
 
 
@@ -52,7 +52,10 @@ def _power(exponent: int) -> Fraction:
 
 
 def facts_of_formats(k: int, a: Format, b: Format) -> Facts | None:
-    """Facts of any operands in these formats; ``None`` for an unbounded one. Whether they are finite stays open."""
+    """Return the facts of any operands in these formats, or ``None`` for an unbounded format.
+
+    ``finite`` is False, because formats do not say whether operands are finite.
+    """
     for fmt in (a, b):
         if not fmt.fits_float64 or (isinstance(fmt, FixedFormat) and not fmt.clamp):
             return None
@@ -62,14 +65,14 @@ def facts_of_formats(k: int, a: Format, b: Format) -> Facts | None:
 
 
 def _units(fmt: Format) -> int:
-    """Largest magnitude in units of the format's lowest bit."""
+    """Return the largest magnitude in units of the format's lowest bit."""
     return math.ceil(max(fmt.max_fraction, -fmt.min_fraction) / _power(fmt.quantum_exponent))
 
 
 def facts_of_data(a: Tensor, b: Tensor) -> Facts | None:
-    """Facts of these operands, (..., M, K) and (..., K, N) in float64; ``None`` if one is not finite.
+    """Return the facts of these operands, (..., M, K) and (..., K, N) in float64; ``None`` if one is not finite.
 
-    A few element-wise passes over each operand and some synchronisation: for CPU tensors.
+    This takes a few element-wise passes over each operand and some synchronisation, so it is for CPU tensors.
     """
     size_a, size_b = _magnitudes(a, -1), _magnitudes(b, -2)
     if size_a is None or size_b is None:
@@ -92,20 +95,24 @@ def facts_of_data(a: Tensor, b: Tensor) -> Facts | None:
 
 
 def _magnitudes(x: Tensor, along: int) -> tuple[Fraction, Fraction, bool] | None:
-    """(largest magnitude, largest sum of magnitudes along K, whether any element is negative); None: not finite.
+    """Return the largest magnitude, the largest sum of magnitudes along K, and whether any element is negative.
 
-    A float64 sum of numbers on one grid is exact while it stays below 2**53 units, and once it does not, it stays at
-    2**53 units or more, because rounding is monotonic. So a sum below that was exact.
+    The result is None if an element is not finite. A float64 sum of multiples of one quantum is exact while it stays
+    below 2**53 quanta. Once it reaches 2**53 quanta it stays there or above, because rounding is monotonic. So a sum
+    below that is exact.
     """
     size = x.abs()
     most, most_sum, least = (float(v) for v in (size.amax(), size.sum(along).amax(), x.amin()))
-    if not most_sum < math.inf:  # NaN too
+    if not most_sum < math.inf:  # true for NaN, too
         return None
     return Fraction(most), Fraction(most_sum), least < 0
 
 
 def _lowest_bit(x: Tensor) -> int:
-    """Exponent of the lowest set bit of all elements, 0 if all are zero (one less for numbers subnormal in float64)."""
+    """Return the exponent of the lowest set bit of all elements, 0 if all are zero.
+
+    The result is one less for numbers that are subnormal in float64.
+    """
     bits = x.contiguous().view(torch.int64) & 0x7FFFFFFFFFFFFFFF
     significand = (bits & 0xFFFFFFFFFFFFF).bitwise_or_(1 << 52)
     # the exponent field of a power of two is 1023 + the index of its bit
@@ -116,7 +123,7 @@ def _lowest_bit(x: Tensor) -> int:
 
 
 def hopeless(a: Tensor, b: Tensor, bits: int) -> bool:
-    """Whether a few elements already show that products do not fit ``bits`` bits: then no pass is worth its time."""
+    """Whether a few elements already show that products do not fit ``bits`` bits, so that a full pass is useless."""
     reach = 0
     for x in (a, b):
         lowest, highest = _NOTHING, -_NOTHING

@@ -1,4 +1,4 @@
-"""Running carrier-exact products: which products to try, on which facts, and the product itself."""
+"""Computes carrier-exact products: decides which products to try, and runs a proved product by an ordinary GEMM."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .operand_bounds import facts_of_data, facts_of_formats, hopeless
 
 __all__ = ["gemm", "is_candidate", "proof_for"]
 
-#: Multiply-adds from which a native product beats the kernels that run one operation at a time (0.1 GMAC/s on a
-#: processor that does 25 in float64), and those with random bits (3 GMAC/s); below it the calls around it cost more.
+#: Multiply-adds from which a native product beats kernels that run one operation at a time (0.1 GMAC/s on a processor
+#: that does 25 in float64), and kernels with random bits (3 GMAC/s). Below these the overhead of the calls is larger.
 _SCALAR_WORK: Final = 1 << 15
 _STOCHASTIC_WORK: Final = 1 << 24
-#: Rows of a and columns of b at which a glance is enough to give most proofs up.
+#: Rows of a and columns of b in the sample. Most products without a proof already fail on it.
 _SAMPLE_ROWS: Final = 16
-#: Multiply-adds for each element of an operand from which a pass over the operands does not matter.
+#: Multiply-adds for each element of an operand from which the cost of a pass over the operands is negligible.
 _REUSE: Final = 8
 
-#: Rows for each thread, and elements of a and of the result, from which a product of some rows is as fast as one of
-#: all.
+#: Rows for each thread, and elements of a and of the result, from which a product of a part of the rows is as fast as
+#: one of all rows.
 _ROWS_AT_LEAST: Final = 64
 _TOGETHER: Final = 1 << 18
 
-#: What instructions multiply.
+#: Dtypes of operands that matrix instructions multiply.
 _NARROW: Final = (torch.bfloat16, torch.float16)
 
 _TOO_SMALL: Final = Refusal("it is too small to gain from a library's product")
@@ -48,7 +48,7 @@ _EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narro
 
 @lru_cache(maxsize=4096)
 def is_candidate(spec: GemmSpec) -> bool:
-    """Whether it may pay to look for a proof: the kernels for ``spec`` are slow, and there is a predicate for it."""
+    """Whether it may pay to search for a proof: the kernels for ``spec`` are slow, and a predicate exists for it."""
     accumulator = spec.accumulator
     if any(isinstance(part, (Hardware, Palette)) for part in parts(accumulator)):
         return False
@@ -56,7 +56,7 @@ def is_candidate(spec: GemmSpec) -> bool:
 
 
 def _refuses_size(spec: GemmSpec, a: Tensor, out: Tensor) -> Refusal | None:
-    """Why a native product would not be faster, a pass over the operands included, or ``None``."""
+    """Return why a native product plus a pass over the operands would not be faster, or ``None``."""
     work = out.numel() * a.shape[-1]
     least = _SCALAR_WORK if not spec.accumulator.is_stochastic else _STOCHASTIC_WORK
     m, n = out.shape[-2:]
@@ -70,10 +70,10 @@ def _format(x: Tensor, cast: Cast | None) -> Format:
 
 
 def _refuses_sample(a: Tensor, b: Tensor, spec: GemmSpec) -> Refusal | None:
-    """Why some rows and columns, cast as the product casts them, already have no proof, or ``None``.
+    """Return why a sample of rows and columns, cast as the product casts them, has no proof, or ``None``.
 
-    Facts of a part bound less than those of the whole: what they refuse, the whole would be refused. Casts with random
-    bits draw others for a part; that only changes the guess.
+    The facts of a part bound less than those of the whole. So a product whose part is refused would be refused as a
+    whole. Casts with random bits draw other bits for a part; this affects only the estimate.
     """
     if spec.cast_a is None and spec.cast_b is None and hopeless(a, b, _bits(spec)):
         return _TOO_WIDE
@@ -87,13 +87,13 @@ def _refuses_sample(a: Tensor, b: Tensor, spec: GemmSpec) -> Refusal | None:
 
 
 def _proof_of_data(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
-    """The proof that these operands, cast already and in float64, give."""
+    """Return the proof for these operands, which are already cast and in float64."""
     facts = facts_of_data(a, b)
     return _NOT_FINITE if facts is None else exact(spec, facts)
 
 
 def _bits(spec: GemmSpec) -> int:
-    """Bits of the narrowest register a sum goes through."""
+    """Return the bits of the narrowest register that a sum passes through."""
     if isinstance(spec.accumulator, Exact):
         return 53
     formats = [cast.format for cast in spec.accumulator.casts()]
@@ -101,7 +101,10 @@ def _bits(spec: GemmSpec) -> int:
 
 
 def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
-    """The proof that formats and K alone give for this product, on any device, or why not; nothing is read."""
+    """Return the proof that formats and K alone give for this product, on any device, or a refusal.
+
+    The function does not read the operands.
+    """
     facts = facts_of_formats(a.shape[-1], _format(a, spec.cast_a), _format(b, spec.cast_b))
     return _UNBOUNDED if facts is None else exact(spec, facts)
 
@@ -109,9 +112,9 @@ def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec | None = None) -> Ran | Refusal:
     """Write the product to ``out`` if a native GEMM provably gives its bits and is faster, else return why not.
 
-    Arguments and result as for ``gemmsim.backends.cpu.gemm``; ``named`` is the spec of the casts that the operands have
-    been through already, where ``spec`` has none. Operands on the CPU are looked at where the formats prove
-    nothing; on other devices that would have to wait for them.
+    Arguments and result are as for ``gemmsim.backends.cpu.gemm``. ``named`` is the spec of casts that were already
+    applied to the operands, where ``spec`` has none. If the formats prove nothing, operands on the CPU are read.
+    Operands on other devices are not, because that would have to wait for the device.
     """
     refusal = _refuses_size(spec, a, out)
     if refusal is not None:
@@ -146,8 +149,10 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: Ge
 
 
 def _rows_together(a: Tensor, spec: GemmSpec, out: Tensor) -> int:
-    """How many rows of ``a`` at a time go through the same memory, 0 if all do: memory of every call's own is fresh
-    from the system each time, which took a fifth of a product of 512 x 512 matrices."""
+    """Return how many rows of ``a`` at a time to compute in the same memory; 0 for all rows in one call.
+
+    Memory allocated by each call comes fresh from the system. Its cost was a fifth of a product of 512 x 512 matrices.
+    """
     if a.dim() != 2 or out.dim() != 2 or (spec.cast_a is not None and spec.cast_a.is_stochastic):
         return 0
     rows = max(_ROWS_AT_LEAST * torch.get_num_threads(), _TOGETHER // (a.shape[1] + out.shape[1]))
@@ -155,7 +160,7 @@ def _rows_together(a: Tensor, spec: GemmSpec, out: Tensor) -> int:
 
 
 def _by_rows(a: Tensor, right: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int, rows: int) -> None:
-    """``_finish`` of the product, ``rows`` rows at a time."""
+    """Compute the product and apply ``_finish``, ``rows`` rows at a time."""
     some = torch.empty(rows, a.shape[1], dtype=right.dtype)
     total = torch.empty(rows, out.shape[1], dtype=right.dtype)
     for first in range(0, a.shape[0], rows):
@@ -173,8 +178,10 @@ def _on_cpu(x: Tensor) -> bool:
 def _by_instruction(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: GemmSpec, proof: Proof
 ) -> str | Refusal:
-    """Write the product by the device's matrix instruction if that cuts no sum of these formats; what ran, or why it
-    was not taken."""
+    """Write the product by the device's matrix instruction if that truncates no sum of these formats.
+
+    Return what ran, or why the instruction was not used.
+    """
     formats = _format(a, named.cast_a), _format(b, named.cast_b)
     facts = facts_of_formats(a.shape[-1], *formats)
     dtype = next((dtype for dtype in _NARROW if all(holds(DTYPES[dtype], fmt) for fmt in formats)), None)
@@ -196,10 +203,10 @@ def _by_instruction(
 
 
 def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int, start: int = 0) -> None:
-    """The rounding that is left, the output cast, the output dtype; the sign of zero. Random bits are those of elements
-    ``start`` and on.
+    """Apply the remaining rounding, the output cast and the output dtype, and turn a zero's sign to plus.
 
-    NaN, possible before a rounding only, becomes the one NaN of results in it.
+    The random bits are those of the elements from ``start`` on. NaN is possible only before a rounding, which turns it
+    into the canonical NaN.
     """
     total += 0.0  # -0 becomes +0
     if proof.final is not None and spec.out is not None:
@@ -211,7 +218,7 @@ def _finish(total: Tensor, proof: Proof, spec: GemmSpec, out: Tensor, seed: int,
 
 
 def _float32_is_exact(device: str) -> bool:
-    """Whether PyTorch's float32 products are products of float32 numbers: flags and variables allow narrower ones."""
+    """Whether PyTorch computes float32 products in float32; flags and variables may allow narrower types."""
     if device == "cuda":
         asked = torch.backends.cuda.matmul.fp32_precision
         narrow = os.environ.get("NVIDIA_TF32_OVERRIDE") == "1" or "CUBLAS_EMULATE_SINGLE_PRECISION" in os.environ
@@ -222,5 +229,5 @@ def _float32_is_exact(device: str) -> bool:
 
 
 def _gemm_is_exact(device: str) -> bool:
-    """Whether PyTorch's float64 products are that: cuBLAS may be told to compose them of narrower ones."""
+    """Whether PyTorch computes float64 products in float64; cuBLAS may be set to compose them of narrower ones."""
     return device == "cpu" or "CUBLAS_EMULATE_DOUBLE_PRECISION" not in os.environ
