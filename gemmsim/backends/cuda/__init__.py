@@ -1,6 +1,6 @@
-"""The CUDA backend: templates of ``cutlass_kernels`` compiled at run time by NVRTC, launched on torch's stream.
+"""The CUDA backend: templates of ``cutlass_kernels``, compiled at run time by NVRTC and launched on torch's stream.
 
-Importing it loads no CUDA package; compiling needs the extra ``gemmsim[cuda]`` and no GPU; running needs a GPU.
+Importing it loads no CUDA package. Compiling needs the extra ``gemmsim[cuda]`` and no GPU. Running needs a GPU.
 """
 
 from .casts.block_float import quantize_tensor

@@ -1,4 +1,4 @@
-"""The errors of the CUDA backend. Every message says what was asked, what is allowed and what to do."""
+"""The errors of the CUDA backend. Every message says what was requested, what is allowed and what to do."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ INSTALL = "Install what is missing: pip install 'gemmsim[cuda]'"
 
 
 class CudaError(RuntimeError):
-    """Anything that keeps the CUDA backend from compiling or running a kernel."""
+    """The CUDA backend could not compile or run a kernel."""
 
 
 class PackageError(CudaError):
-    """A package of the extra ``gemmsim[cuda]`` is missing, or lacks the files it should bring."""
+    """A package of the extra ``gemmsim[cuda]`` is missing, or lacks files that it should contain."""
 
 
 class DriverError(CudaError):
-    """No NVIDIA driver, no GPU, or a call of the driver that failed."""
+    """There is no NVIDIA driver or no GPU, or a call of the driver failed."""
 
 
 class ArchitectureError(CudaError, ValueError):
-    """A GPU architecture that kernels cannot be compiled for."""
+    """Kernels cannot be compiled for this GPU architecture."""
 
 
 class CompileError(CudaError):
-    """The compiler refused a kernel's source. ``log`` is its text; ``source_path`` is where the source was kept."""
+    """The compiler rejected a kernel's source. ``log`` is its text; ``source_path`` is the file with the source."""
 
     def __init__(self, text: str, *, log: str = "", source_path: str | None = None) -> None:
         super().__init__(text)
@@ -45,9 +45,9 @@ class CompileError(CudaError):
 
 
 class CacheWarning(UserWarning):
-    """The folder of compiled kernels cannot be used; kernels are compiled again and kept in memory."""
+    """The folder of compiled kernels cannot be used. Kernels are compiled again and stored in memory."""
 
 
 def message(asked: str, allowed: str, do: str) -> str:
-    """The three parts every error of this package states."""
+    """Return the text of an error from the three parts that every error of this package has."""
     return f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}"

@@ -1,4 +1,4 @@
-"""Products of every kind on NVIDIA GPUs."""
+"""Dispatches products of every kind to the functions of the CUDA backend."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["multiply"]
 
 
 def multiply(product: Product) -> Ran:
-    """Write ``product`` to its ``out``; what ran. ``finish``: one that ``finishes`` takes.
+    """Write ``product`` to its ``out``, and return what ran. ``finish`` must be an epilogue for which ``finishes`` is
+    true.
 
-    Operands of an accumulator that looks products up are codes of its table.
+    For an accumulator that looks products up, the operands are codes of its table.
 
     Raises:
         UnsupportedSpec, SpecError, ValueError, CudaError: as the function for products of this kind.

@@ -1,4 +1,4 @@
-"""The record of a product of this backend."""
+"""Makes the record of a product of the CUDA backend."""
 
 from __future__ import annotations
 
@@ -9,5 +9,7 @@ __all__ = ["ran"]
 
 
 def ran(*kernels: KernelSource) -> Ran:
-    """Of a product made by these kernels, in order; none where there was nothing to compute."""
+    """Return the record of a product that these kernels computed in this order; none where there was nothing to
+    compute.
+    """
     return Ran("cuda", "cuda: " + "; ".join(map(str, kernels)))

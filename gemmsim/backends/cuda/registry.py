@@ -1,4 +1,4 @@
-"""The kernel families, and for each the kernels that are compiled ahead of time and watched by CI."""
+"""The kernel families, and for each the sample of kernels that CI compiles and whose instructions it counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FAMILIES", "Family", "family_sources"]
 
 @dataclass(frozen=True)
 class Family:
-    """A template of ``cutlass_kernels`` and the kernels made of it that stand for all others."""
+    """A template of ``cutlass_kernels``, and a sample of the kernels made of it."""
 
     name: str
     summary: str
@@ -61,7 +61,7 @@ FAMILIES = {
 
 
 def family_sources(names: Sequence[str] = ()) -> Iterator[KernelSource]:
-    """The kernels of the families ``names``, of all families if empty.
+    """Yield the kernels of the families ``names``, or of all families if empty.
 
     Raises:
         CudaError: for an unknown name.

@@ -24,7 +24,7 @@ __all__ = ["TileArgs", "row_source", "run_rows", "sources"]
 
 _THREADS, _PARTS, _PASSES = 128, 2048, 4
 _STEPS, _INPUTS, _OUTPUTS = 13, 5, 3
-#: Blocks that keep a large GPU busy; tiles have one row until there are so many.
+#: Number of blocks that keeps a large GPU busy. Tiles have one row if there would be fewer blocks.
 _BLOCKS = 1024
 
 
@@ -39,7 +39,7 @@ class TileArgs(ctypes.Structure):
 
 
 def _in_double(cast: Cast) -> bool:
-    """Whether double rounds to ``cast`` by way of an odd number: what lies inside float32's range, of up to 50 bits."""
+    """Whether double rounds to ``cast`` by way of an odd number: the cast has up to 50 bits, inside float32's range."""
     c = cast_numbers(cast)
     bits = c.p + (c.rbits + 1 if cast.rounding.is_stochastic else 0)
     in_range = c.emax < FLOAT32.top and c.quantum >= FLOAT32.quantum
@@ -47,7 +47,7 @@ def _in_double(cast: Cast) -> bool:
 
 
 def _work_dtype(carrier: torch.dtype, exponential: Cast) -> torch.dtype:
-    """The dtype that keeps a softmax's exponentials as they are."""
+    """Return the dtype that stores a softmax's exponentials exactly."""
     return torch.float32 if carrier == torch.float32 and cast_numbers(exponential).fits_float32 else torch.float64
 
 
@@ -62,9 +62,11 @@ def row_source(
     order: int = 1,
     centered: bool = True,
 ) -> KernelSource:
-    """The kernel of row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) for contiguous tensors of these dtypes.
+    """Return the kernel of row operation ``op`` (cutlass_kernels/cpu/rows/rows.h) for contiguous tensors of these
+    dtypes.
 
-    ``steps``: the casts of its steps, None for one rounded to float32, or to float64 where a tensor is of it.
+    ``steps`` has the casts of its steps. None is a step rounded to float32, or to float64 where a tensor has that
+    dtype.
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
@@ -109,7 +111,7 @@ def _names(dtypes: Sequence[torch.dtype | None], length: int) -> str:
 
 
 def _tile(rows: int, order: int) -> int:
-    """Rows of a block: the more, the fewer threads wait while others add."""
+    """Return the number of rows of a block. With more rows, fewer threads wait while others add."""
     tile = 1
     while tile < _THREADS and tile * 2 * order <= _PARTS and rows > tile * _BLOCKS:
         tile *= 2
@@ -130,10 +132,10 @@ def run_rows(
     eps: float = 0.0,
     seed: int = 0,
 ) -> torch.dtype:
-    """Run row operation ``op`` on contiguous CUDA tensors, each float32, float64, float16 or bfloat16; the dtype of the
-    first result, since kernels convert while they load and write.
+    """Run row operation ``op`` on contiguous CUDA tensors, each float32, float64, float16 or bfloat16.
 
-    The bits of ``gemmsim.backends.cpu.run_rows``, NaN the canonical one. Runs on torch's current stream.
+    Return the dtype of the first result, because kernels convert while they load and write. The bits are those of
+    ``gemmsim.backends.cpu.run_rows``, with the canonical NaN. The kernel runs on torch's current stream.
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
@@ -161,7 +163,9 @@ def run_rows(
 
 
 def sources() -> Iterator[KernelSource]:
-    """Every operation in e5m10 steps of float32; sums and maps of every kind of step; 16-bit and float64 tensors."""
+    """Yield every operation in e5m10 steps of float32, sums and maps of every kind of step, 16-bit and float64
+    tensors.
+    """
     f32, f16 = torch.float32, torch.float16
     e5m10, sr = parse_cast("e5m10"), parse_cast("e5m10/sr8")
     yield row_source("softmax", (f32,), (f32,), (e5m10, e5m10, e5m10, None))

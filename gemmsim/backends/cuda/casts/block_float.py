@@ -25,7 +25,7 @@ __all__ = ["BlockFloatLaunch", "block_float_source", "quantize_tensor", "sources
 
 _THREADS = 256
 _WHOLE, _MEASURE, _ROUND = 0, 1, 2
-#: Elements of a group from which several blocks of threads share it, and of the slice that each takes.
+#: Elements of a group from which several blocks of threads share it, and elements of the slice of each block.
 _LONG, _SLICE = 1 << 14, 1 << 12
 
 _Dims = c_int64 * MAX_DIMS
@@ -43,7 +43,7 @@ class BlockFloatLaunch(ctypes.Structure):
 
 
 def _float_literal(one: FiniteFloat) -> str:
-    """Initializer of a ``gemmsim::FiniteFloat``."""
+    """Return the initializer of a ``gemmsim::FiniteFloat``."""
     return (
         f"{{.max = {double_literal(one.max)}, .trailing = {one.trailing}, .emin = {one.emin}, .mode = {one.mode}, "
         f".flush = {int(one.flush)}, .absolute = {int(one.absolute)}}}"
@@ -52,7 +52,10 @@ def _float_literal(one: FiniteFloat) -> str:
 
 @lru_cache(maxsize=1024)
 def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, kernel_pass: int) -> KernelSource:
-    """The kernel that rounds ``src`` tensors of any strides to ``fmt`` and stores ``dst``; its pass (block_float.h)."""
+    """Return the kernel of one pass that rounds ``src`` tensors of any strides to ``fmt`` and stores ``dst``.
+
+    ``kernel_pass`` is the pass in block_float.h.
+    """
     a, b = DTYPES[src].label, DTYPES[dst].label
     numbers, mode = tensor_numbers(fmt), MODES[fmt.rounding.mode]
     fields = (
@@ -82,8 +85,8 @@ def block_float_source(fmt: TensorFormat, src: torch.dtype, dst: torch.dtype, ke
 def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE) -> None:
     """Write ``x`` rounded to ``fmt`` into ``out`` of the same shape, on their device and torch's current stream.
 
-    The bits of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical one. Strides and float dtypes are
-    free, ``out`` may be ``x``.
+    The bits are those of ``gemmsim.backends.cpu.quantize_tensor``; NaN becomes the canonical NaN. Strides and float
+    dtypes are free, ``out`` may be ``x``.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -114,7 +117,7 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
 
 
 def sources() -> Iterator[KernelSource]:
-    """Nearest and stochastic rounding, both passes of long groups, 16 bits and float64; every kind."""
+    """Yield samples: nearest and stochastic rounding, both passes of long groups, 16 bits and float64, every kind."""
     f32 = torch.float32
     plain, random = parse_tensor_format("bfp(8,16)"), parse_tensor_format("bfp(8,64)/sr8")
     yield block_float_source(plain, f32, f32, _WHOLE)

@@ -38,7 +38,7 @@ __all__ = [
 
 MAX_DIMS = 16
 _THREADS = 256
-#: Draws of one Philox block, at most: packs of contiguous tensors begin where blocks do.
+#: Largest number of draws of one Philox block. Packs of contiguous tensors begin where blocks begin.
 _DRAWS = 8
 
 _Dims = c_int64 * MAX_DIMS
@@ -55,14 +55,17 @@ class CastArgs(ctypes.Structure):
 
 
 def _vector(cast: Cast, src: torch.dtype, dst: torch.dtype) -> int:
-    """Elements a thread reads at once: 16 bytes of the wider type, or what one call of the generator serves."""
+    """Return the elements that a thread reads at once: 16 bytes of the wider type.
+
+    For a stochastic cast it is the number of elements that one call of the generator serves.
+    """
     if cast.rounding.is_stochastic:
         return 8
     return 16 // max(DTYPES[src].bytes, DTYPES[dst].bytes)
 
 
 def _packs(cast: Cast, vector: int, narrow: bool) -> int:
-    """CastKernel<K>::PACKS, which tests compare. ``narrow``: both tensors have 16 bits."""
+    """Return CastKernel<K>::PACKS, which tests compare. ``narrow``: both tensors have 16 bits."""
     if vector == 0:
         return 4
     long = cast.rounding.is_stochastic and not (narrow and cast.rounding.bits <= 16)
@@ -74,7 +77,7 @@ def _is_narrow(src: torch.dtype, dst: torch.dtype) -> bool:
 
 
 def needs_exact(cast: Cast) -> bool:
-    """gemmsim::element_needs_exact: only 128-bit integers know this cast."""
+    """gemmsim::element_needs_exact: whether only 128-bit integers can compute this cast."""
     one, mode = cast_numbers(cast), cast.rounding.mode
     bits = one.rbits + (mode is RoundingMode.SRB)
     lowest = one.emin - one.p + 1
@@ -91,9 +94,10 @@ def needs_exact(cast: Cast) -> bool:
 
 @lru_cache(maxsize=4096)
 def cast_source(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool = True) -> KernelSource:
-    """The kernel that rounds ``src`` tensors to ``cast`` and stores ``dst``.
+    """Return the kernel that rounds ``src`` tensors to ``cast`` and stores ``dst``.
 
-    ``contiguous``: for contiguous tensors aligned to 16 bytes, the fast one; else for any strides.
+    ``contiguous`` selects the fast kernel for contiguous tensors aligned to 16 bytes, instead of the one for any
+    strides.
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.
@@ -115,18 +119,18 @@ def cast_source(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool
     )
     layout = "contiguous" if contiguous else "strided"
     name = f"{cast}, {a.lower()} to {b.lower()}, {layout}"
-    # The strided kernel rounds one element in a pass of a loop; its instructions are nearly all of the kernel's.
+    # The strided kernel rounds one element per pass of a loop, which has nearly all of the kernel's instructions.
     return KernelSource("cast", name, text, _THREADS, work=max(1, vector * _packs(cast, vector, _is_narrow(src, dst))))
 
 
 def cast_blocks(cast: Cast, src: torch.dtype, dst: torch.dtype, contiguous: bool, count: int) -> int:
-    """Blocks of ``cast_source``'s kernel that cover ``count`` elements."""
+    """Return the number of blocks with which the kernel of ``cast_source`` covers ``count`` elements."""
     vector = _vector(cast, src, dst) if contiguous else 0
     return -(-count // (_THREADS * _packs(cast, vector, _is_narrow(src, dst)) * max(1, vector)))
 
 
 def cast_args(src: int, dst: int, count: int, seed: int, site: int) -> CastArgs:
-    """Arguments for contiguous tensors at the addresses ``src`` and ``dst``."""
+    """Return the arguments for contiguous tensors at the addresses ``src`` and ``dst``."""
     return CastArgs(src=src, dst=dst, count=count, seed=seed, site=site)
 
 
@@ -139,9 +143,9 @@ class _Dim:
 
 
 def merged_dims(shape: Sequence[int], src: Sequence[int], dst: Sequence[int]) -> list[_Dim]:
-    """Dimensions in the order of the destination's strides, neighbours merged where both tensors allow it.
+    """Return dimensions in the order of the destination's strides, with neighbours merged where both tensors allow it.
 
-    ``index`` keeps what a step along a dimension adds to the row-major index, so that the order is free.
+    ``index`` stores what a step along a dimension adds to the row-major index, so that the order is free.
     """
     index, dims = 1, []
     for n, s, d in zip(reversed(shape), reversed(src), reversed(dst), strict=True):
@@ -161,7 +165,7 @@ def merged_dims(shape: Sequence[int], src: Sequence[int], dst: Sequence[int]) ->
 
 
 def strided_args(x: Tensor, out: Tensor, seed: int, site: int) -> CastArgs:
-    """Arguments for tensors of any strides. ValueError if more than 16 dimensions remain after merging."""
+    """Return the arguments for tensors of any strides. ValueError if more than 16 dimensions remain after merging."""
     args = cast_args(x.data_ptr(), out.data_ptr(), out.numel(), seed, site)
     dims = merged_dims(out.shape, x.stride(), out.stride())
     if len(dims) > MAX_DIMS:
@@ -176,9 +180,9 @@ def strided_args(x: Tensor, out: Tensor, seed: int, site: int) -> CastArgs:
 def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> None:
     """Write ``cast(x)`` into ``out`` of the same shape, on their device and torch's current stream.
 
-    The bits of ``gemmsim.backends.cpu.quantize``: one rounding from ``x``'s own precision, then a conversion to
-    ``out``'s dtype; NaN becomes the canonical NaN. Strides and float dtypes are free, ``out`` may be ``x``. Random bits
-    are those of elements ``start`` and on.
+    The bits are those of ``gemmsim.backends.cpu.quantize``: one rounding from ``x``'s own precision, then a conversion
+    to ``out``'s dtype; NaN becomes the canonical NaN. Strides and float dtypes are free, ``out`` may be ``x``. Random
+    bits are those of the elements from ``start`` on.
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.
@@ -196,7 +200,7 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
     launch(source, out.device, (blocks, 1, 1), args)
 
 
-#: What CI compiles: every path through cast.h, every dtype.
+#: The casts that CI compiles: every path through cast.h, every dtype.
 _LISTED = (
     "e4m3", "e4m3/sat", "e5m2", "e5m10", "bf16", "fp32", "fixed(8,4)", "binary8p3", "e5m10/ftz", "e4m3/rtz",
     "e5m10/sr16", "bf16/sr8", "e5m10/sr20", "e8m0", "binary8p4/srb8",
@@ -205,7 +209,7 @@ _LISTED = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each path through cast.h: all formats of ``_LISTED`` from float32, all dtypes to e4m3 and e5m10."""
+    """Yield a kernel for each path through cast.h: all of ``_LISTED`` from float32, all dtypes to e4m3 and e5m10."""
     for text in _LISTED:
         yield cast_source(parse_cast(text), torch.float32, torch.float32)
     for cast in (parse_cast("e4m3"), Cast(parse_cast("e5m10").format, Rounding(RoundingMode.SR, 8))):

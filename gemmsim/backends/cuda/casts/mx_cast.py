@@ -21,13 +21,13 @@ from .mx_format import mx_literal
 
 __all__ = ["MxArgs", "decode_blocks", "encode_blocks", "mx_source", "quantize_blocks", "sources"]
 
-#: MX_THREADS and MX_COLUMN_THREADS: columns have fewer, so that a matrix of 1024^2 reaches every multiprocessor.
+#: MX_THREADS and MX_COLUMN_THREADS. Columns have fewer threads, so that a matrix of 1024^2 uses every multiprocessor.
 _THREADS = {"whole": 256, "columns": 64, "any": 256}
 _MAX_DIMS = 17
 _LOG2_STEPS = 320
 _Dims = c_int64 * _MAX_DIMS
 _PACKINGS = {"bytes": "BYTES", "lo_first": "LOW_FIRST", "hi_first": "HIGH_FIRST", "dense": "DENSE"}
-#: Bits of a code in memory, and codes that share bytes.
+#: For each packing: bits of a code in memory, and the number of codes that share bytes.
 _WIDTH = {"bytes": 8, "lo_first": 4, "hi_first": 4, "dense": 6}
 _UNIT = {"bytes": 1, "lo_first": 2, "hi_first": 2, "dense": 4}
 
@@ -46,24 +46,27 @@ class MxArgs(ctypes.Structure):
 
 
 def _pack(src: torch.dtype, dst: torch.dtype) -> tuple[int, int]:
-    """WholeBlocks<K>::N and PACKS: elements of a pack, packs of a thread."""
+    """Return WholeBlocks<K>::N and PACKS: elements of a pack, and packs of a thread."""
     width = max(DTYPES[src].bytes, DTYPES[dst].bytes)
     return (8 if width == 2 else 4), (1 if width == 8 else 2)
 
 
 def takes_whole(fmt: BlockFormat, src: torch.dtype, dst: torch.dtype) -> bool:
-    """Whether neighbouring threads can share the blocks of ``fmt``: a power of two of them up to 32, one pack each."""
+    """Whether neighbouring threads can share the blocks of ``fmt``.
+
+    A block needs a power of two of threads, up to 32, with one pack each.
+    """
     lanes, rest = divmod(fmt.block_size, _pack(src, dst)[0])
     return rest == 0 and 1 <= lanes <= 32 and lanes & (lanes - 1) == 0
 
 
 def _columns(dtype: torch.dtype) -> int:
-    """ColumnBlocks<K>::N: columns of a thread, 8 bytes of each row."""
+    """Return ColumnBlocks<K>::N: the columns of a thread, which are 8 bytes of each row."""
     return 8 // DTYPES[dtype].bytes
 
 
 def _work(fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, layout: str) -> int:
-    """Elements of a thread, as instructions are counted."""
+    """Return the number of elements of a thread, for the count of instructions."""
     if layout == "whole":
         n, packs = _pack(src, dst)
         return n * packs
@@ -73,7 +76,7 @@ def _work(fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, layout: str) -> 
 
 
 def _share(fmt: BlockFormat, packing: str) -> int:
-    """AnyBlocks<K>::BLOCKS: how many neighbours end together at a byte."""
+    """Return AnyBlocks<K>::BLOCKS: the number of neighbouring blocks that together end at a byte."""
     return next(n for n in (1, 2, 4) if fmt.block_size * n % _UNIT[packing] == 0)
 
 
@@ -81,10 +84,11 @@ def _share(fmt: BlockFormat, packing: str) -> int:
 def mx_source(
     op: str, fmt: BlockFormat, src: torch.dtype, dst: torch.dtype, packing: str = "bytes", layout: str = "whole"
 ) -> KernelSource:
-    """The kernel of ``op`` ("encode", "decode", "quantize"); ``src`` and ``dst`` are equal where it has but one tensor.
+    """Return the kernel of ``op`` ("encode", "decode", "quantize").
 
-    ``layout``: "whole" for complete blocks that follow each other in memory, aligned to 16 bytes; "columns" for blocks
-    across rows that lie in memory in aligned words; "any" for all others.
+    ``src`` and ``dst`` are equal where the operation has only one tensor of values. ``layout``: "whole" for complete
+    blocks that follow each other in memory, aligned to 16 bytes; "columns" for blocks across rows whose elements form
+    aligned words along the rows; "any" for all others.
     """
     a, b = DTYPES[src].label, DTYPES[dst].label
     fields = (
@@ -107,7 +111,7 @@ def mx_source(
 
 @dataclass
 class _Call:
-    """One conversion: the tensors that it has, blocks along ``dim`` of them all."""
+    """One conversion and its tensors, which all have blocks along ``dim``."""
 
     op: str
     fmt: BlockFormat
@@ -148,8 +152,11 @@ class _Call:
         )
 
     def column_dim(self) -> int | None:
-        """The dimension whose neighbours a thread takes together: all tensors have them side by side, in words that are
-        complete and aligned. ``None``: there is none, or no kernel for the operation."""
+        """Return the dimension of which a thread processes several neighbours together.
+
+        All tensors must have these neighbours adjacent in memory, in complete and aligned words. ``None`` if there is
+        no such dimension, or no kernel for the operation.
+        """
         x, codes, scales = self.x, self.codes, self.scales
         if x is None or codes is None or scales is None or x.dtype == torch.float64:
             return None
@@ -173,7 +180,7 @@ def _strides(call: _Call, d: int) -> tuple[int, ...]:
 
 
 def _merged(dims: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[tuple[int, tuple[int, ...], bool]]:
-    """Neighbours as one dimension where all tensors allow it; the blocked dimension stays by itself."""
+    """Merge neighbouring dimensions where all tensors allow it. The dimension of blocks is not merged."""
     merged: list[tuple[int, tuple[int, ...], bool]] = []
     for size, strides, along in dims:
         if merged and not along and not merged[-1][2] and merged[-1][1] == tuple(s * size for s in strides):
@@ -184,9 +191,9 @@ def _merged(dims: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[tuple[int
 
 
 def _count_shares(call: _Call, args: MxArgs, column_dim: int | None) -> None:
-    """Dimensions of threads' shares, in the order of the strides of the float tensor that moves most bytes.
+    """Fill the dimensions of threads' shares, in the order of the strides of the float tensor that moves most bytes.
 
-    ``column_dim``: of which a share has several neighbours.
+    A share has several neighbours of ``column_dim``.
     """
     values, dim, fmt = call.values, call.dim, call.fmt
     blocks = _share(fmt, call.packing) if column_dim is None else 1
@@ -255,9 +262,9 @@ def encode_blocks(
 ) -> None:
     """Write element codes and scale codes of ``x``, whose blocks lie along ``dim``, into uint8 tensors.
 
-    The bits of ``gemmsim.backends.cpu.encode_blocks``, for any float dtype and strides, on the tensors' device and
-    torch's current stream. ``tensor_scale``: of formats that have one; a tensor on the device is read there, so that
-    nothing waits for the GPU.
+    The bits are those of ``gemmsim.backends.cpu.encode_blocks``, for any float dtype and strides, on the tensors'
+    device and torch's current stream. ``tensor_scale`` is for formats that have one. A tensor on the device is read
+    there, so that nothing waits for the GPU.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -274,18 +281,24 @@ def decode_blocks(
     packing: str,
     tensor_scale: Tensor | float | None = None,
 ) -> None:
-    """Write the values of ``codes`` under ``scales`` into ``out``: binary32 products, then its dtype (nearest even)."""
+    """Write the values of ``codes`` under ``scales`` into ``out``.
+
+    Products are rounded to binary32, then to ``out``'s dtype (nearest even).
+    """
     _run(_Call("decode", fmt, None, codes, scales, out, dim, packing), tensor_scale)
 
 
 def quantize_blocks(
     x: Tensor, fmt: BlockFormat, out: Tensor, dim: int, tensor_scale: Tensor | float | None = None
 ) -> None:
-    """Write what decoding ``x``'s codes gives to ``out``, of any float dtype and strides; it may be ``x`` itself."""
+    """Write the values that decoding ``x``'s codes gives to ``out``.
+
+    ``out`` may have any float dtype and strides, and may be ``x`` itself.
+    """
     _run(_Call("quantize", fmt, x, None, None, out, dim, "bytes"), tensor_scale)
 
 
-#: What CI compiles: operation, format, dtypes, packing, layout. Each way through cutlass_kernels/mx.
+#: The kernels that CI compiles: operation, format, dtypes, packing, layout. They cover each path in cutlass_kernels/mx.
 _F32, _F64, _F16, _BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 _LISTED = (
     ("encode", "mxfp8_e4m3", _F32, _F32, "bytes", "whole"),
@@ -311,6 +324,6 @@ _LISTED = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each path through cutlass_kernels/mx."""
+    """Yield a kernel for each path through cutlass_kernels/mx."""
     for op, name, src, dst, packing, layout in _LISTED:
         yield mx_source(op, parse_block(name), src, dst, packing, layout)

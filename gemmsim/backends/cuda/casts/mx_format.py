@@ -12,7 +12,7 @@ from ..simt.codes import CodeFormat, code_format
 
 __all__ = ["mx_literal"]
 
-#: Of formats whose scales are e8m0, which kernels decode by themselves.
+#: The code format where scales are e8m0, which kernels decode without it.
 _NO_CODES = CodeFormat(*[0] * 12)
 
 
@@ -21,18 +21,18 @@ def _bits(x: float) -> str:
 
 
 def _factor(fmt: BlockFormat, code: int) -> str:
-    """Bits of what elements are multiplied by under ``code`` of e8m0."""
+    """Return the bits of the factor that elements are multiplied by under ``code`` of e8m0."""
     return _bits(encode_factors(fmt)[code])
 
 
 def _rule_name(rule: BlockRule) -> str:
-    """Its enumerator in gemmsim::ScaleRule."""
+    """Return the enumerator of the rule in gemmsim::ScaleRule."""
     return "NEAREST" if rule is BlockRule.REAL else rule.name
 
 
 @lru_cache(maxsize=1024)
 def mx_literal(fmt: BlockFormat) -> str:
-    """Initializer of a ``gemmsim::MxFormat`` by field names."""
+    """Return the initializer of a ``gemmsim::MxFormat`` by field names."""
     numbers = block_numbers(fmt)
     powers = fmt.scale == E8M0
     scale = _NO_CODES if powers else code_format(fmt.scale)

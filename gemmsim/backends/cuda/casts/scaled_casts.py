@@ -1,4 +1,4 @@
-"""Kernels of family ``scaled_cast``: casts under scales, given or found in blocks (cutlass_kernels/cast/scaled*.h)."""
+"""Kernels of family ``scaled_cast``: casts with scales that are given or computed per block (cast/scaled*.h)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _grid_literal(grid: GridNumbers) -> str:
 
 
 class _Kernel(NamedTuple):
-    """gemmsim::ScaledConfig, as it is asked for."""
+    """The requested gemmsim::ScaledConfig."""
 
     rule: str
     grid: GridNumbers
@@ -66,13 +66,13 @@ class _Kernel(NamedTuple):
     lanes: int = 0
 
     def work(self) -> int:
-        """Elements of a thread."""
+        """Return the number of elements of a thread."""
         if self.rule.startswith("BLOCK"):
             return max(1, self.vector * _BLOCK_PACKS)
         return max(1, self.vector) * self.packs() if self.vector else 1
 
     def packs(self) -> int:
-        """ScaledKernel<K>::PACKS."""
+        """Return ScaledKernel<K>::PACKS."""
         return 1 if self.vector and self.spreading == _BY_ELEMENT else 4
 
     def name(self) -> str:
@@ -88,7 +88,7 @@ class _Kernel(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def scaled_source(kernel: _Kernel) -> KernelSource:
-    """The kernel for one rule, grid, pair of dtypes and layout."""
+    """Return the kernel for one rule, value set, pair of dtypes and layout."""
     blocks = kernel.rule.startswith("BLOCK")
     header, body = ("scaled_blocks", "scaled_blocks_body") if blocks else ("scaled", "scaled_body")
     a, b = (DTYPES[d].label for d in (kernel.src, kernel.dst))
@@ -121,9 +121,10 @@ def scaled_cast(
     integers: bool = False,
     watch: bool = True,
 ) -> int:
-    """``gemmsim.backends.cpu.scaled_cast`` on the tensors' device and torch's current stream, the same bits.
+    """``gemmsim.backends.cpu.scaled_cast`` on the tensors' device and torch's current stream, with the same bits.
 
-    ``watch``: return the status, which waits for the GPU where inputs of unsigned grids may be negative; else 0.
+    With ``watch`` the function returns the status, and waits for the GPU if the value set is unsigned and inputs may be
+    negative. Without it the status is 0.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -134,7 +135,7 @@ def scaled_cast(
 
 
 def affine_cast(x: Tensor, low: Tensor, high: Tensor, num_bits: int, out: Tensor) -> int:
-    """``gemmsim.backends.cpu.affine_cast`` on the tensors' device. ``CudaError`` as ``scaled_cast``."""
+    """``gemmsim.backends.cpu.affine_cast`` on the tensors' device. Raises ``CudaError`` as ``scaled_cast``."""
     half = 2.0 ** (num_bits - 1)
     kernel = _Kernel("AFFINE", GridNumbers(True, -half, half - 1), x.dtype, out.dtype, True, True)
     return _elements(kernel, x, out, low, high, None, 2.0**num_bits - 1)
@@ -145,8 +146,8 @@ def scaled_blocks(
 ) -> int:
     """``gemmsim.backends.cpu.scaled_blocks`` on the tensors' device.
 
-    ``amax``: of the tensor, where ``scale`` is "e4m3"; the kernel reads it, so that nothing waits for the GPU.
-    ``watch``: return the status, which does; else 0. ``CudaError`` as ``scaled_cast``.
+    ``amax`` is that of the tensor, where ``scale`` is "e4m3". The kernel reads it, so that nothing waits for the GPU.
+    With ``watch`` the function returns the status, which waits; else 0. Raises ``CudaError`` as ``scaled_cast``.
     """
     if out.numel() == 0:
         return 0
@@ -172,7 +173,10 @@ def _status(out: Tensor, wanted: bool) -> Tensor | None:
 
 
 def _shared(x: Tensor, out: Tensor, block: int) -> tuple[int, int]:
-    """Elements of a pack and threads that share a block of neighbouring memory; no threads if they cannot."""
+    """Return the elements of a pack, and the number of threads that share a block of neighbouring memory.
+
+    The number of threads is 0 if they cannot share it.
+    """
     vector = 8 if max(DTYPES[t.dtype].bytes for t in (x, out)) == 2 else 4
     lanes = block // vector
     fits = x.shape[-1] % block == 0 and block % vector == 0 and 1 <= lanes <= 32 and lanes & (lanes - 1) == 0
@@ -181,7 +185,10 @@ def _shared(x: Tensor, out: Tensor, block: int) -> tuple[int, int]:
 
 
 def _describe_rows(args: ScaledLaunch, x: Tensor, out: Tensor) -> None:
-    """Dimensions for the kernel of any blocks: those of rows merged where both tensors allow it, then the blocks'."""
+    """Fill the dimensions for the kernel of any blocks.
+
+    The dimensions of rows come first, merged where both tensors allow it. The dimension of blocks follows.
+    """
     dims = _merged(list(zip(out.shape[:-1], x.stride()[:-1], out.stride()[:-1], strict=True)))
     dims.append((out.shape[-1], x.stride(-1), out.stride(-1)))
     _put_dims(args, dims, ("src_stride", "dst_stride"))
@@ -218,7 +225,9 @@ def _elements(
 
 
 def _periodic(t: Tensor, shape: torch.Size) -> tuple[int, int] | None:
-    """(inner, period) if element i of a contiguous ``shape`` has number i // inner % period of ``t``, else None."""
+    """Return (inner, period) if element i of a contiguous ``shape`` uses element i // inner % period of ``t``, else
+    None.
+    """
     if t.numel() == 1:
         return 1, 1
     if not t.is_contiguous():
@@ -231,7 +240,7 @@ def _periodic(t: Tensor, shape: torch.Size) -> tuple[int, int] | None:
 
 
 def _spreading(runs: Sequence[tuple[int, int]], vector: int) -> str:
-    """How many numbers the packs of a contiguous tensor take."""
+    """Return how the packs of a contiguous tensor use scales: one for all, one per pack or one per element."""
     wide = [inner for inner, period in runs if period > 1]
     if not wide:
         return _ONE
@@ -247,7 +256,9 @@ def _describe_elements(args: ScaledLaunch, x: Tensor, out: Tensor, spread: Seque
 
 
 def _merged(dims: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Dimensions (size, strides...) in the order of the destination's strides, neighbours merged where all allow it."""
+    """Return dimensions (size, strides...) in the order of the destination's strides, neighbours merged where
+    possible.
+    """
     merged: list[tuple[int, ...]] = []
     for dim in sorted((d for d in dims if d[0] != 1), key=lambda d: abs(d[2]), reverse=True):
         last = merged[-1] if merged else None
@@ -274,7 +285,7 @@ _E3M0 = GridNumbers(False, -16.0, 16.0, 0, -2, "away")
 
 
 def sources() -> Iterator[KernelSource]:
-    """Every rule; integers, floats and other ties; 16 bits and float64; both layouts."""
+    """Yield samples: every rule; integers, floats and other ties; 16 bits and float64; both layouts."""
     f32, bf16 = torch.float32, torch.bfloat16
     given = _Kernel("GIVEN", _INT8, f32, f32, True, vector=4)
     listed = [given, given._replace(spreading=_BY_PACK), given._replace(spreading=_BY_ELEMENT)]

@@ -1,1 +1,1 @@
-"""From the text of a kernel to its launch: compiler, cache on disk, driver. What a kernel computes is unknown here."""
+"""Compiles and launches kernels: compiler, cache on disk, driver. It does not depend on what a kernel computes."""

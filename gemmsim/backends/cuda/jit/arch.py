@@ -1,4 +1,4 @@
-"""Names of GPU architectures, as the compiler takes them: ``sm_80``, ``sm_90a``, ``sm_120f``."""
+"""Checks names of GPU architectures in the form of the compiler: ``sm_80``, ``sm_90a``, ``sm_120f``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..errors import ArchitectureError, message
 
 __all__ = ["ARCHITECTURES", "OLDEST", "arch_of_capability", "check_arch"]
 
-#: Compute capabilities NVRTC 13.0 compiles for and the kernels are written for. From 9.0 on the ``a`` variants exist,
-#: from 10.0 on the family variants ``f``.
+#: Compute capabilities for which NVRTC 13.0 compiles and the kernels are written. The ``a`` variants exist from 9.0 on,
+#: the family variants ``f`` from 10.0 on.
 ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)
 OLDEST = "sm_80"
 
@@ -23,7 +23,7 @@ def _allowed() -> str:
 
 
 def check_arch(arch: str) -> str:
-    """``arch`` if kernels can be compiled for it.
+    """Return ``arch`` if kernels can be compiled for it.
 
     Raises:
         ArchitectureError: for any other text; the message names the oldest supported one.
@@ -37,7 +37,9 @@ def check_arch(arch: str) -> str:
 
 
 def arch_of_capability(major: int, minor: int) -> str:
-    """Architecture to compile for on a device of this compute capability: the exact one, with its own instructions.
+    """Return the architecture to compile for on a device of this compute capability.
+
+    It is the exact architecture, including the instructions that only it has.
 
     Raises:
         ArchitectureError: for devices older than the oldest supported one, or newer than the compiler.

@@ -1,6 +1,7 @@
-"""The Python packages of the CUDA backend, imported when first needed, by one thread at a time.
+"""Imports the Python packages of the CUDA backend when they are first needed, by one thread at a time.
 
-cuda-core replaces its own names while it is imported: a second thread that imports it meanwhile finds it half filled.
+cuda-core replaces its own names while it is imported. A second thread that imports it meanwhile would get an incomplete
+module.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ def _imported(name: str, package: str) -> Any:
 
 
 def cuda_core() -> Any:
-    """Module ``cuda.core``. ``PackageError`` if it cannot be imported."""
+    """Return module ``cuda.core``. ``PackageError`` if it cannot be imported."""
     return _imported("cuda.core", "cuda-core")
 
 
 def cuda_core_utils() -> Any:
-    """Module ``cuda.core.utils``. ``PackageError`` if it cannot be imported."""
+    """Return module ``cuda.core.utils``. ``PackageError`` if it cannot be imported."""
     cuda_core()
     return _imported("cuda.core.utils", "cuda-core")
 
 
 def cuda_driver() -> Any:
-    """Module ``cuda.bindings.driver``, which loads libcuda when a function of it is called first."""
+    """Return module ``cuda.bindings.driver``, which loads libcuda at the first call of one of its functions."""
     return _imported("cuda.bindings.driver", "cuda-bindings")
 
 
 def nvrtc() -> Any:
-    """Module ``cuda.bindings.nvrtc``, which loads libnvrtc when a function of it is called first."""
+    """Return module ``cuda.bindings.nvrtc``, which loads libnvrtc at the first call of one of its functions."""
     return _imported("cuda.bindings.nvrtc", "cuda-bindings")

@@ -1,9 +1,9 @@
-"""Compiled kernels: in memory, else on disk, else compiled. Several processes may share one folder.
+"""Finds compiled kernels in memory, else on disk, else compiles them. Several processes may share one folder.
 
-Writing is a temporary file renamed into place (``cuda.core.utils.FileStreamProgramCache``), reading checks every byte
-(``entry.py``): there is no half-written entry, and a damaged one counts as missing. A folder that cannot be read or
-written costs a warning, once, and compile time; never a wrong kernel and never an error. Nothing is created on disk
-before a kernel has been compiled.
+A write makes a temporary file and renames it (``cuda.core.utils.FileStreamProgramCache``). A read checks every byte
+(``cache_entry.py``). So there is no half-written entry, and a damaged one counts as missing. A folder that cannot be
+read or written costs one warning and compile time; it never gives a wrong kernel and never an error. Nothing is created
+on disk before a kernel has been compiled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class KernelCache:
         self._warned = False
 
     def get(self, source: KernelSource, arch: str) -> CompiledKernel:
-        """``source`` compiled for ``arch``, from wherever it is nearest. ``seconds`` is 0 unless compiled just now.
+        """Return ``source`` compiled for ``arch``, from memory, disk or the compiler.
+
+        ``seconds`` is 0 unless this call compiled it.
 
         Raises:
             CudaError: as ``compile_kernel`` does.
@@ -81,14 +83,14 @@ class KernelCache:
         return CompiledKernel(source, arch, entry[0], 0.0)
 
     def holds(self, source: KernelSource, arch: str) -> bool:
-        """Whether the folder has ``source`` for ``arch``, for other processes to find."""
+        """Whether the folder has ``source`` for ``arch``, where other processes can find it."""
         try:
             return self.folder.is_dir() and self._files().get(kernel_key(source, arch)) is not None
         except OSError:
             return False
 
     def take(self, other: KernelCache, source: KernelSource, arch: str) -> None:
-        """Copies the entry of ``source`` for ``arch`` from the folder of ``other``, compiled there if it has none.
+        """Copy the entry of ``source`` for ``arch`` from the folder of ``other``, which compiles it if it has none.
 
         Raises:
             CudaError: as ``compile_kernel`` does.
@@ -116,7 +118,9 @@ class KernelCache:
         warnings.warn(text, CacheWarning, stacklevel=4)
 
     def entries(self) -> Iterator[tuple[Path, EntryInfo, int]]:
-        """(file, description, bytes of machine code) of each sound entry on disk, whatever version made it."""
+        """Yield (file, description, bytes of machine code) of each valid entry on disk, of any version of the
+        package.
+        """
         for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else []:
             try:
                 entry = unpack_entry(path.read_bytes()) if path.is_file() else None
@@ -126,9 +130,10 @@ class KernelCache:
                 yield path, entry[1], len(entry[0])
 
     def clear(self) -> int:
-        """Removes every entry and every kept source from the folder and from memory; how many files that were.
+        """Remove every entry and every stored source from the folder and from memory; return the number of removed
+        files.
 
-        Only files this package and cuda.core write are touched; other files in the folder stay.
+        Only files of this package and of cuda.core are removed; other files in the folder stay.
 
         Raises:
             CudaError: if a file cannot be removed; those that can are gone.
@@ -157,5 +162,5 @@ def _cache_of(folder: Path) -> KernelCache:
 
 
 def kernel_cache() -> KernelCache:
-    """The cache of the folder that ``cache_folder`` names now."""
+    """Return the cache of the folder that ``cache_folder`` returns now."""
     return _cache_of(cache_folder())

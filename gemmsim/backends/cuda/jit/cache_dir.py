@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept on disk, and the sources of those that would not compile."""
+"""The folder of compiled kernels on disk, and of the sources that did not compile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENVIRONMENT = environment.CACHE_DIR
 
 
 def cache_folder() -> Path:
-    """``$GEMMSIM_CACHE_DIR``, else ``gemmsim`` in the user's cache folder. Nothing is created.
+    """Return ``$GEMMSIM_CACHE_DIR``, else ``gemmsim`` in the user's cache folder. Nothing is created.
 
     The user's cache folder is ``$XDG_CACHE_HOME`` or ``~/.cache`` on Linux, ``~/Library/Caches`` on macOS,
     ``%LOCALAPPDATA%`` on Windows.
@@ -42,12 +42,14 @@ def _cache_folder(chosen: str | None) -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "gemmsim"
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored.
+    # The XDG specification says that relative paths must be ignored.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "gemmsim"
 
 
 def keep_failed_source(source: KernelSource, arch: str, log: str) -> Path | None:
-    """Writes ``source`` and the compiler's ``log`` for a bug report. The file, or None where nothing can be written."""
+    """Write ``source`` and the compiler's ``log`` for a bug report. Return the file, or None if it cannot be
+    written.
+    """
     digest = hashlib.sha256(source.text.encode()).hexdigest()[:12]
     name = re.sub(r"[^0-9A-Za-z_.]+", "_", str(source)).strip("_")
     commented = "".join(f"// {line}\n" for line in log.splitlines())

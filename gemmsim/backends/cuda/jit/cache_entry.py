@@ -1,7 +1,7 @@
-"""One compiled kernel as the bytes of one file: machine code, what it is, and a checksum over both.
+"""One compiled kernel as the bytes of one file: machine code, description, and a checksum over both.
 
-The machine code comes first, so that cuobjdump and nvdisasm read the file as it is. The description and the checksum
-follow it, so that a damaged or cut file is recognised, whatever wrote it.
+The machine code comes first, so that cuobjdump and nvdisasm can read the file directly. The description and the
+checksum follow it, so that a damaged or truncated file is recognised, whatever wrote it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _TAIL = struct.Struct("<II32s8s")  # bytes of code, bytes of description, SHA-25
 
 @dataclass(frozen=True)
 class EntryInfo:
-    """What ``gemmsim kernels list`` tells about an entry. ``digest``: of the headers and versions it was made with."""
+    """The description of an entry, which ``gemmsim kernels list`` shows.
+
+    ``digest`` is that of the headers and versions with which the entry was made.
+    """
 
     family: str
     name: str
@@ -29,14 +32,14 @@ class EntryInfo:
 
 
 def pack_entry(cubin: bytes, info: EntryInfo) -> bytes:
-    """The bytes of an entry."""
+    """Return the bytes of an entry."""
     body = cubin + json.dumps(asdict(info)).encode()
     tail = _TAIL.pack(len(cubin), len(body) - len(cubin), hashlib.sha256(body).digest(), _MAGIC)
     return body + tail
 
 
 def unpack_entry(data: bytes) -> tuple[bytes, EntryInfo] | None:
-    """Machine code and description; None unless every byte is as ``pack_entry`` wrote it."""
+    """Return machine code and description; None unless every byte is as ``pack_entry`` wrote it."""
     if len(data) < _TAIL.size:
         return None
     code_size, info_size, digest, magic = _TAIL.unpack(data[-_TAIL.size :])
@@ -45,5 +48,5 @@ def unpack_entry(data: bytes) -> tuple[bytes, EntryInfo] | None:
         return None
     try:
         return body[:code_size], EntryInfo(**json.loads(body[code_size:]))
-    except (ValueError, TypeError):  # of another version
+    except (ValueError, TypeError):  # an entry of another version
         return None

@@ -1,4 +1,4 @@
-"""From source text to machine code, with NVRTC. Plain values in and out; no driver, no GPU, nothing is launched."""
+"""Compiles source text to machine code with NVRTC. This needs no driver and no GPU, and launches nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _log = logging.getLogger("gemmsim.cuda")
 
 #: Options of every kernel, as ``cuda.core.ProgramOptions`` names them.
 #:
-#: C++20: formats are template parameters of class type, with named fields. Unannotated functions are device functions,
-#: which CUTLASS needs. No contraction of a*b + c: kernels say `fma` where they mean it, and give the host's bits.
+#: C++20 is needed because formats are template parameters of class type, with named fields. CUTLASS needs unannotated
+#: functions to be device functions. The compiler must not contract a*b + c: kernels call `fma` where they need it, and
+#: so give the host's bits.
 OPTIONS: Final[dict[str, object]] = {
     "std": "c++20",
     "device_as_default_execution_space": True,
@@ -34,7 +35,7 @@ OPTIONS: Final[dict[str, object]] = {
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """Machine code of one kernel for one architecture, and how many seconds compiling it took."""
+    """Machine code of one kernel for one architecture, and the seconds that compiling took."""
 
     source: KernelSource
     arch: str
@@ -43,16 +44,16 @@ class CompiledKernel:
 
 
 def program_options(tools: Toolchain, arch: str) -> Any:
-    """``OPTIONS`` for ``arch``, with the headers where they lie here."""
+    """Return ``OPTIONS`` for ``arch``, with the locations of the headers on this machine."""
     return cuda_core().ProgramOptions(arch=arch, include_path=list(tools.include_dirs), **OPTIONS)
 
 
 def kernel_key(source: KernelSource, arch: str) -> bytes:
-    """SHA-256 of everything that the machine code depends on: text, options, compiler, headers.
+    """Return the SHA-256 of everything on which the machine code depends: text, options, compiler, headers.
 
-    Not of where the headers lie, nor of the packages that only call the compiler, so that a folder of kernels serves
-    every machine with the same compiler and headers. That is why it is not ``cuda.core.utils.make_program_cache_key``,
-    which digests the include path and a version of its own.
+    It does not depend on the location of the headers, nor on the packages that only call the compiler. So a folder of
+    kernels serves every machine with the same compiler and headers. ``cuda.core.utils.make_program_cache_key`` is not
+    used, because it digests the include path and a version of its own.
     """
     parts = (source.text, arch, repr(sorted(OPTIONS.items())), toolchain().digest.hex(), compiler_version())
     digest = hashlib.sha256(usedforsecurity=False)
@@ -64,21 +65,21 @@ def kernel_key(source: KernelSource, arch: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def compiler_version() -> str:
-    """Version of the NVRTC that is loaded, which need not be that of the package that was found first.
+    """Return the version of the loaded NVRTC, which may differ from that of the package that was found first.
 
     Raises:
         PackageError: if there is none.
     """
     try:
         _, major, minor = nvrtc().nvrtcVersion()
-    except RuntimeError as error:  # of cuda-pathfinder: no such library
+    except RuntimeError as error:  # cuda-pathfinder raises this if there is no such library
         asked = f"compiling without NVRTC ({str(error).splitlines()[0]})"
         raise PackageError(message(asked, "the packages of the extra gemmsim[cuda]", INSTALL)) from error
     return f"{major}.{minor}"
 
 
 def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:
-    """``source`` compiled for ``arch``; logs one INFO line on ``gemmsim.cuda``.
+    """Return ``source`` compiled for ``arch``; log one INFO line on ``gemmsim.cuda``.
 
     Raises:
         ArchitectureError: for an unknown or too old architecture.
@@ -93,11 +94,11 @@ def compile_kernel(source: KernelSource, arch: str) -> CompiledKernel:
     program = cuda_core().Program(source.text, "c++", options)
     try:
         code = bytes(program.compile("cubin").code)
-    except Exception as error:  # cuda.core raises kinds of its own, which differ between versions
+    except Exception as error:  # cuda.core raises exceptions of its own, which differ between versions
         raise _refusal(source, arch, error) from error
     finally:
         program.close()
-        del program  # now: cuda-core complains where the garbage collector finds it first
+        del program  # delete it now: cuda-core complains if the garbage collector does it
     return CompiledKernel(source, arch, code, time.perf_counter() - start)
 
 

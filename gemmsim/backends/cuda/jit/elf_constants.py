@@ -1,4 +1,4 @@
-"""Numbers that machine code exports: ``extern "C" __device__ const`` objects, read from its ELF file."""
+"""Reads constants that machine code exports, ``extern "C" __device__ const`` objects, from its ELF file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ..errors import CudaError
 
 __all__ = ["exported"]
 
-#: Of ELF64 (System V ABI): sections in the header; a section's type, offset, size and link; the type of symbol tables;
-#: a symbol's name, section, value and size.
+#: Layout of ELF64 (System V ABI): the fields for sections in the header; the struct formats of a section header and a
+#: symbol; the section type of symbol tables.
 _SECTIONS_AT, _SECTION_COUNTS_AT = 0x28, 0x3A
 _SECTION, _SYMBOL = "<IIQQQQIIQQ", "<IBBHQQ"
 _SYMBOL_TABLE = 2
 
 
 def exported(cubin: bytes, name: str) -> bytes:
-    """The bytes of the object ``name`` as the compiler initialised it.
+    """Return the bytes of the object ``name`` as the compiler initialised it.
 
     Raises:
         CudaError: if ``cubin`` is no ELF file or has no such object.
@@ -41,7 +41,7 @@ def exported(cubin: bytes, name: str) -> bytes:
 
 
 def _sections(cubin: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Type, offset, size and link of each section."""
+    """Yield type, offset, size and link of each section."""
     (table,) = struct.unpack_from("<Q", cubin, _SECTIONS_AT)
     step, count = struct.unpack_from("<HH", cubin, _SECTION_COUNTS_AT)
     for i in range(count):

@@ -1,7 +1,7 @@
-"""Running compiled kernels: on the tensor's device and torch's current stream there.
+"""Loads and launches compiled kernels on the tensor's device and torch's current stream there.
 
-A launch allocates nothing and waits for nothing, so it can be captured in a CUDA graph. Loading a kernel for the first
-time can not: run the operation once before capturing it.
+A launch allocates nothing and waits for nothing, so a CUDA graph can capture it. Loading a kernel for the first time
+cannot be captured: run the operation once before the capture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .source import ENTRY, KernelSource
 
 __all__ = ["LoadedKernel", "device_arch", "launch", "loaded"]
 
-#: Dynamic shared memory a block may have without asking the driver for more.
+#: Dynamic shared memory that a block may have without a request to the driver.
 _PLAIN_SHARED_BYTES = 48 * 1024
 
 _kernels: dict[tuple[KernelSource, int], LoadedKernel] = {}
@@ -37,7 +37,7 @@ def _check(status: Any, what: str) -> None:
 
 @lru_cache(maxsize=64)
 def device_arch(index: int) -> str:
-    """Architecture kernels are compiled for on device ``index``.
+    """Return the architecture for which kernels are compiled on device ``index``.
 
     Raises:
         ArchitectureError: for a device that is too old or too new.
@@ -51,7 +51,7 @@ class LoadedKernel:
     __slots__ = ("_driver", "_handle", "_keep", "_shared", "_threads", "device", "source")
 
     def __init__(self, source: KernelSource, device: int, cubin: bytes, driver: Any = None) -> None:
-        """Loads ``cubin``, the machine code of ``source`` for ``device``. ``DriverError`` where that fails."""
+        """Load ``cubin``, the machine code of ``source`` for ``device``. ``DriverError`` if that fails."""
         self.source, self.device = source, device
         self._driver = driver or cuda_driver()
         self._threads, self._shared = source.threads, source.shared_bytes
@@ -67,7 +67,7 @@ class LoadedKernel:
                 code = core.ObjectCode.from_cubin(cubin)
                 kernel = code.get_kernel(ENTRY)
             return (code, kernel), int(kernel.handle)
-        except Exception as error:  # without a driver: SystemError, RuntimeError or AssertionError, as versions have it
+        except Exception as error:  # without a driver: SystemError, RuntimeError or AssertionError, by version
             asked = f"running {self.source} on CUDA device {self.device} ({type(error).__name__}: {error})"
             do = "Check that nvidia-smi lists the GPU and that its driver is of version 580 or newer."
             raise DriverError(message(asked, "a GPU with an NVIDIA driver for CUDA 13", do)) from error
@@ -81,7 +81,9 @@ class LoadedKernel:
         _check(status, f"give {self.source} {self._shared} bytes of shared memory a block")
 
     def __call__(self, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
-        """Launches ``blocks`` blocks with the record ``args`` (copied before this returns) on the current stream."""
+        """Launch ``blocks`` blocks on the current stream with the record ``args``, which is copied before this
+        returns.
+        """
         if self.device != torch.cuda.current_device():
             with torch.cuda.device(self.device):
                 self._launch(blocks, args)
@@ -100,7 +102,7 @@ class LoadedKernel:
 
 
 def _enter_context(device: int) -> None:
-    """Makes torch's context current in a thread that has not run anything on ``device`` yet."""
+    """Make torch's context current in a thread that has not run anything on ``device`` yet."""
     seen = getattr(_thread, "devices", None)
     if seen is None:
         seen = _thread.devices = set()
@@ -110,7 +112,7 @@ def _enter_context(device: int) -> None:
 
 
 def loaded(source: KernelSource, device: int) -> LoadedKernel:
-    """``source`` on ``device``: compiled, read from disk or, after the first call, just looked up.
+    """Return ``source`` on ``device``: compiled, read from disk or, after the first call, looked up.
 
     Raises:
         CudaError: if it cannot be compiled or loaded.
@@ -126,7 +128,7 @@ def loaded(source: KernelSource, device: int) -> LoadedKernel:
 
 
 def launch(source: KernelSource, device: torch.device, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
-    """Runs ``source`` on ``device`` and torch's current stream there.
+    """Run ``source`` on ``device`` and torch's current stream there.
 
     Raises:
         CudaError: if it cannot be compiled, loaded or launched.

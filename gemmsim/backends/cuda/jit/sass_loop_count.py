@@ -1,7 +1,8 @@
-"""Instructions of a whole pass of a product's loop over chunks, from machine code: with loads, barrier and planning.
+"""Counts the instructions of a whole pass of a product's loop over chunks, from machine code.
 
-A pass goes once through the barrier, the loads of the next chunk and, as often as a chunk needs, the innermost loop. Of
-all ways around that do so the shortest is counted: the one that whole tiles take, without the branches of ragged ends.
+The count includes loads, barrier and the choice of the innermost loop for the next chunk. A pass goes once through the
+barrier and the loads of the next chunk, and through the innermost loop as often as a chunk needs. Of all such paths the
+shortest is counted. Whole tiles take it; it has no branches for ragged ends.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ __all__ = ["Block", "shortest_pass"]
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions between two labels or branches. ``following``: blocks that may run next."""
+    """Instructions between two labels or branches. ``following``: the blocks that may run next."""
 
     names: tuple[str, ...]
     following: tuple[int, ...]
 
     @property
     def loads(self) -> int:
-        """Reads of global memory, also those straight to shared memory."""
+        """Reads of global memory, including those that go directly to shared memory."""
         return sum(name in ("LDG", "LDGSTS") for name in self.names)
 
     @property
@@ -30,14 +31,15 @@ class Block:
         return "BAR" in self.names
 
 
-#: Where a way around is: the block, whether the barrier was passed, loads passed.
+#: The position on a path: the block, whether the barrier was passed, the number of loads passed.
 _State = tuple[int, bool, int]
 
 
 def shortest_pass(blocks: list[Block], hot: range, passes: int, loads: int) -> int | None:
-    """Fewest instructions of a way around that has a barrier, ``loads`` loads, and ``passes`` times the blocks ``hot``.
+    """Return the fewest instructions of a path with a barrier, ``loads`` loads, and ``passes`` times the blocks
+    ``hot``.
 
-    ``hot``: the innermost loop, or the straight line that a chunk is. ``None``: no way has all of it.
+    ``hot`` is the innermost loop, or the straight code of a chunk. The result is ``None`` if no path has all of these.
     """
     inside = sum(len(blocks[i].names) for i in hot)
     start = (_left_from(blocks, hot), any(blocks[i].meets for i in hot), min(loads, sum(blocks[i].loads for i in hot)))
@@ -59,7 +61,7 @@ def shortest_pass(blocks: list[Block], hot: range, passes: int, loads: int) -> i
 
 
 def _left_from(blocks: list[Block], hot: range) -> int:
-    """The last block of ``hot`` from which anything else follows: behind it there may be only the jump back."""
+    """Return the last block of ``hot`` that has a successor outside; after it there may be only the jump back."""
     leaving = [i for i in hot if any(to not in hot for to in blocks[i].following)]
     return leaving[-1] if leaving else hot[-1]
 

@@ -1,6 +1,6 @@
-"""What the compiler made of a kernel: registers, spills, instructions per result, read from its machine code.
+"""Reports what the compiler made of a kernel, from its machine code: registers, spills, instructions per result.
 
-Needs ``cuobjdump`` and ``nvdisasm`` (the extra ``gemmsim[inspect]``), and no GPU.
+This needs ``cuobjdump`` and ``nvdisasm`` (the extra ``gemmsim[inspect]``), and no GPU.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["KernelFacts", "inspect_kernel", "innermost_loops", "instructions_of_
 
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][A-Z0-9_]*)(?P<rest>[^;]*);")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
-#: Bits of a read of shared memory, where they are not 32.
+#: Width in bits of a read of shared memory, where it is not 32.
 _WIDTH = re.compile(r"\.(?P<bits>64|128)\b")
 _TARGET = re.compile(r"`\((?P<name>\.L_x_\d+)\)")
-#: A call of a label inside of the kernel is a jump to it, which sm_80's compiler writes where a loop over chunks ends.
+#: A call of a label in the kernel is a jump to it. The compiler for sm_80 writes one where a loop over chunks ends.
 _JUMPS = ("BRA", "CALL")
-#: Multiplications and additions.
+#: The instructions that multiply and add.
 _OPERATIONS = {
     "FFMA",
     "FMUL",
@@ -48,10 +48,10 @@ _USAGE = re.compile(rf"Function {ENTRY}:\s*\n\s*REG:(?P<registers>\d+) STACK:(?P
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """One kernel for one architecture.
+    """Measurements of one kernel for one architecture.
 
-    ``per_result``: instructions of its hot part for each result it makes. ``whole``: of a pass of its loop over chunks,
-    with loads, barrier and planning, for each product; 0 where that is not counted.
+    ``per_result``: instructions of its hot part for each result. ``whole``: instructions for each product of a pass of
+    its loop over chunks, with loads, barrier and the choice of the innermost loop; 0 where that is not counted.
     """
 
     kernel: str
@@ -59,7 +59,7 @@ class KernelFacts:
     registers: int
     spills: int  # loads and stores of local memory
     stack: int  # bytes
-    instructions: int  # of the whole kernel
+    instructions: int  # in the whole kernel
     per_result: float
     whole: float = 0.0
 
@@ -85,7 +85,7 @@ def _output(tool: str, *arguments: str) -> str:
 
 @dataclass
 class _Listing:
-    names: list[str]  # of every instruction, in order of address
+    names: list[str]  # names of all instructions, in order of address
     labels: dict[str, int]  # position of the instruction that follows
     branches: list[tuple[int, str]]  # position and target
     always: set[int]  # positions of jumps without a condition
@@ -124,13 +124,13 @@ def _innermost(listing: _Listing) -> list[tuple[int, int]]:
 
 
 def innermost_loops(text: str) -> list[list[str]]:
-    """Instruction names of each loop without another inside, from nvdisasm's text. A jump to itself is none."""
+    """Return the instruction names of each innermost loop in nvdisasm's text. A jump to itself is not a loop."""
     listing = _parse(text)
     return [listing.names[a:b] for a, b in _innermost(listing)]
 
 
 def _blocks(listing: _Listing) -> tuple[list[Block], list[int]]:
-    """The instructions as blocks, without those that only fill up; and where each block starts."""
+    """Return the instructions as blocks, without padding, and the position where each block starts."""
     ends = {at + 1: target for at, target in listing.branches}
     cuts = sorted({0, *listing.labels.values(), *ends, *(at + 1 for at in listing.always)})
     starts = [at for at in cuts if at < len(listing.names)]
@@ -146,8 +146,10 @@ def _blocks(listing: _Listing) -> tuple[list[Block], list[int]]:
 
 
 def instructions_of_chunk(text: str, terms: int, work: int, loads: int) -> int | None:
-    """Instructions of a pass of the loop over chunks, from nvdisasm's text: ``terms`` products of a thread, ``work`` of
-    them in a pass of its innermost loop, ``loads`` reads of global memory. ``None``: there is no such loop.
+    """Return the instructions of a pass of the loop over chunks, from nvdisasm's text; ``None`` without such a loop.
+
+    In a pass a thread computes ``terms`` products, ``work`` of them in each pass of its innermost loop, and reads
+    global memory ``loads`` times.
     """
     listing = _parse(text)
     loops = _innermost(listing)
@@ -164,10 +166,12 @@ def _arithmetic(names: list[str]) -> int:
 
 
 def _meant(listing: _Listing, loops: list[tuple[int, int]], reading: bool) -> tuple[int, int]:
-    """The loop that products are meant to run through: unrolled, so that it has the most arithmetic operations. Where
-    it reads factors: of the loops that read the most, the shortest, which is that of well-behaved numbers.
+    """Return the loop that computes the products: it is unrolled, so that it has the most arithmetic operations.
 
-    ``reading``: it does, so that others (offsets of batches, which take divisions) are not meant."""
+    If that loop reads factors, the result is the shortest of the loops that read the most. It is the loop for
+    well-behaved numbers. ``reading``: the kernel's loop reads factors, so loops that do not (offsets of batches, which
+    take divisions) are excluded.
+    """
     reads = {(a, b): sum(listing.reads[a:b]) for a, b in loops}
     able = [one for one in loops if reads[one]] if reading else []
     most = max(able or loops, key=lambda span: _arithmetic(listing.names[span[0] : span[1]]))
@@ -177,7 +181,7 @@ def _meant(listing: _Listing, loops: list[tuple[int, int]], reading: bool) -> tu
 
 
 def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
-    """Facts about ``kernel``'s machine code.
+    """Return the measurements of ``kernel``'s machine code.
 
     Raises:
         PackageError: if cuobjdump or nvdisasm is not installed.
@@ -214,8 +218,10 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
 
 
 def regressions(now: list[KernelFacts], before: list[KernelFacts], tolerance: float = 0.02) -> list[str]:
-    """What is worse in ``now`` than in ``before``, a line each: any spill or stack more, more registers or instructions
-    per result beyond ``tolerance``, kernels that are new or gone. Empty if nothing is.
+    """Return what is worse in ``now`` than in ``before``, one line each; empty if nothing is.
+
+    Worse means any more spills or stack, more registers or instructions per result beyond ``tolerance``, and kernels
+    that are new or gone.
     """
     old, new = {fact.key: fact for fact in before}, {fact.key: fact for fact in now}
     lines = [f"{key}: not in the baseline" for key in new.keys() - old.keys()]

@@ -1,6 +1,7 @@
-"""The compiler and its headers: where they lie, their versions, and one digest of all that goes into a kernel.
+"""Finds the compiler and its headers, their versions, and one digest of everything that goes into a kernel.
 
-NVRTC and every header come from Python packages (the extra ``gemmsim[cuda]``): no nvcc, no CUDA toolkit, no driver.
+NVRTC and every header come from Python packages (the extra ``gemmsim[cuda]``). There is no need for nvcc, a CUDA
+toolkit or a driver.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ..errors import INSTALL, PackageError, message
 
 __all__ = ["PACKAGES", "Toolchain", "header_root", "nvidia_folders", "toolchain"]
 
-#: The packages of the extra, in the versions they were checked in together (docs/design/cuda.md). Other versions are
-#: used if they are what is installed.
+#: The packages of the extra, in the versions that were checked together (docs/design/cuda.md). Other installed versions
+#: are used as they are.
 PACKAGES = {
     "cuda-core": "1.2.2",
     "cuda-bindings": "13.0.3",
@@ -31,17 +32,20 @@ PACKAGES = {
     "nvidia-cutlass": "4.2.0.0",
 }
 
-#: Those whose versions are part of every cache key: the compiler, and the headers that are not digested themselves. The
-#: others call the compiler and the driver, and are not the same for every version of Python.
+#: Packages whose versions are part of every cache key: the compiler, and headers that are not digested themselves. The
+#: other packages call the compiler and the driver; their versions differ between versions of Python.
 _IN_MACHINE_CODE = ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-cutlass")
 
-#: A file of each include folder, and the package that brings it.
+#: A file of each include folder, and the package that contains it.
 _NVIDIA_HEADERS = {"cccl/cuda/std/cstdint": "nvidia-cuda-cccl", "cuda_runtime_api.h": "nvidia-cuda-runtime"}
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What kernels are compiled with. ``digest``: of our headers and of the versions of compiler and other headers."""
+    """The compiler and headers for kernels.
+
+    ``digest`` is that of gemmsim's own headers and of the versions of the compiler and the other headers.
+    """
 
     include_dirs: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
@@ -62,12 +66,12 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def header_root() -> Path:
-    """Folder of gemmsim's own device sources: beside the package in a source tree, inside it when installed.
+    """Return the folder of gemmsim's own device sources: next to the package in a source tree, in it when installed.
 
     Raises:
         PackageError: if neither holds them.
     """
-    # A source tree comes first: an editable install has a copy, which goes stale when a header is edited.
+    # A source tree comes first, because the copy of an editable install is out of date after an edit of a header.
     candidates = [folder.parent / "cutlass_kernels" for folder in package_folders()]
     candidates += [folder / "cutlass_kernels" for folder in package_folders()]
     for root in candidates:
@@ -78,7 +82,7 @@ def header_root() -> Path:
 
 
 def _own_headers(root: Path) -> Iterator[Path]:
-    """The headers a kernel may include, in a fixed order. Those of the CPU library are not among them."""
+    """Yield the headers that a kernel may include, in a fixed order, without those of the CPU library."""
     yield from sorted(path for path in root.rglob("*.h") if path.relative_to(root).parts[0] != "cpu")
 
 
@@ -88,10 +92,10 @@ def _package_folders(module: str) -> list[Path]:
 
 
 def nvidia_folders() -> list[Path]:
-    """Where NVIDIA's CUDA 13 packages put their files, in the order of ``sys.path``.
+    """Return the folders where NVIDIA's CUDA 13 packages put their files, in the order of ``sys.path``.
 
-    Several where packages were installed in several places: PyTorch's for all users and the rest for one user, or in a
-    folder of its own.
+    There are several where packages were installed in several places: PyTorch's for all users and the rest for one
+    user, or in a separate folder.
     """
     try:
         return _package_folders("nvidia.cu13")
@@ -100,7 +104,7 @@ def nvidia_folders() -> list[Path]:
 
 
 def _nvidia_includes() -> tuple[Path, ...]:
-    """The include folders of CCCL and of the runtime: one where they were installed in one place."""
+    """Return the include folders of CCCL and of the runtime: one folder if they were installed in one place."""
     includes = [folder / "include" for folder in nvidia_folders()]
     found = []
     for name, package in _NVIDIA_HEADERS.items():
@@ -124,14 +128,14 @@ def _cutlass_include() -> Path:
 
 @lru_cache(maxsize=1)
 def toolchain() -> Toolchain:
-    """The installed toolchain; found once for each process.
+    """Return the installed toolchain, which is searched once for each process.
 
     Raises:
         PackageError: if a package or header is missing; the message names the extra.
     """
     versions, root, nvidia = _versions(), header_root(), _nvidia_includes()
-    # CUTLASS includes CCCL both as <cuda/std/...> and as <cccl/cuda/std/...>: the two folders must be of one package,
-    # so that CCCL's comes first.
+    # CUTLASS includes CCCL both as <cuda/std/...> and as <cccl/cuda/std/...>. The two folders must belong to one
+    # package, so CCCL's folder comes first.
     dirs = (root / "include", root, _cutlass_include(), *nvidia, nvidia[0] / "cccl")
     digest = hashlib.sha256()
     for path in _own_headers(root):
