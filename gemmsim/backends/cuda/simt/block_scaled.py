@@ -1,4 +1,4 @@
-"""Matrix products of operands in block formats where the accumulator takes their scales apart from elements."""
+"""Products of operands in block formats, for accumulators that separate scales from elements: kernels and launches."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from .tile_candidates import tiles_of
 
 __all__ = ["PACKINGS", "count_overflows_blocks", "element_format", "gemm_blocks", "own_scale", "sources"]
 
-#: How codes may lie in bytes where products read them.
+#: The packings of codes that kernels of products can read.
 PACKINGS = ("bytes", "lo_first")
 
 
 def code_format_of(x: Coded) -> CodeFormat:
-    """How kernels read the elements of ``x``."""
+    """Return the code format with which kernels read the elements of ``x``."""
     return replace(code_format(element_format(x.format)), packed=int(x.packing == "lo_first"))
 
 
 def own_scale(x: Coded) -> Tensor | None:
-    """The tensor's own scale as kernels read it, float32 on its device; ``None``: its format has none."""
+    """Return the tensor's own scale as kernels read it, float32 on its device; ``None`` if its format has none."""
     return x.tensor_scale if isinstance(x.tensor_scale, Tensor) else None
 
 
 def element_format(fmt: BlockFormat) -> Format:
-    """Format of the elements without their scales. torchmx counts whole numbers where others count fractions."""
+    """Return the format of the elements without their scales. torchmx elements are integers, not fractions."""
     if fmt.mode is BlockMode.TORCHMX and isinstance(fmt.element, FixedFormat):
         return replace(fmt.element, frac=0)
     return fmt.element
@@ -65,7 +65,7 @@ def element_format(fmt: BlockFormat) -> Format:
 
 @lru_cache(maxsize=4096)
 def _elements_spec(spec: GemmSpec) -> GemmSpec:
-    """``spec`` for elements without scales, as far as casts and runs go: with the accumulator of a group."""
+    """Return ``spec`` for elements without scales, for casts and innermost sums: with the accumulator of a group."""
     casts = [Cast(element_format(x)) if isinstance(x, BlockFormat) else x for x in (spec.a, spec.b)]
     inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else spec.accumulator
     return replace(spec, a=casts[0], b=casts[1], accumulator=inner, product=None)
@@ -82,9 +82,9 @@ def gemm_blocks(
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out``.
 
-    The bits of ``gemmsim.backends.cpu.gemm`` with scales. Operands are as ``coded.readable`` gives them. Codes are
-    decoded while they are loaded; scales, and those of whole tensors, are read on the device, so that nothing waits. A
-    plain operand has scale 1 and is cast as ``spec`` says. ``finish`` as in ``gemm``.
+    The bits are those of ``gemmsim.backends.cpu.gemm`` with scales. Operands must be as ``encoded.readable`` returns
+    them. Codes are decoded while they are loaded. Scales, and those of whole tensors, are read on the device, so that
+    nothing waits. A plain operand has scale 1 and is cast as ``spec`` says. ``finish`` is as in ``gemm``.
 
     Raises:
         UnsupportedSpec: for an accumulator that takes no scales, or if ``refuses(spec)`` gives a reason, or
@@ -107,7 +107,7 @@ def gemm_blocks(
 def count_overflows_blocks(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range, over all groups.
 
-    As ``gemmsim.backends.cuda.count_overflows``; operands and errors as ``gemm_blocks``.
+    This is ``gemmsim.backends.cuda.count_overflows`` for operands and errors as in ``gemm_blocks``.
 
     Raises:
         UnsupportedSpec: also if ``spec`` has no register that counts.
@@ -145,7 +145,7 @@ def _launched(
     count: bool,
     row: int = 0,
 ) -> Ran:
-    """The kernel of a product, or of the overflows in it, chosen and launched."""
+    """Choose and launch the kernel of a product, or of the overflows in it."""
     left, right = (x.codes if isinstance(x, Coded) else x for x in (a, b))
     codes = tuple(code_format_of(x) if isinstance(x, Coded) else None for x in (a, b))
     plain, formats = _elements_spec(spec), (codes[0], codes[1])
@@ -153,16 +153,16 @@ def _launched(
     operands = operands_of(left, right, out, spec.accumulator, None, None, done, formats, spec.group, finish)
     operands = _with_scales(operands, a, b, spec.group)
     if count:
-        operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
+        operands = replace(operands, out=torch.float64, count=True)  # int64 has eight bytes per element, too
     kernel = kernel_for(plain, spec.accumulator, operands, out, _terms(a, b))
     args = gemm_args(left, right, out, seed, row=row)
     fill_bias(args, None if finish is None else finish.bias)
     args.k = _terms(a, b)
-    args.block_a = args.block_b = spec.group  # of an operand in no block format
+    args.block_a = args.block_b = spec.group  # for an operand that is not in a block format
     _fill_scales(args, a, b)
     keep = fill_orders(args, spec.accumulator, out.device, spec.group)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
-    del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+    del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(kernel.source)
 
 
@@ -186,7 +186,7 @@ def _fill_scales(args: GemmArgs, a: object, b: object) -> None:
         args.second_b = None if second is None else second.data_ptr()
 
 
-#: What CI compiles: float and other totals, scales of both kinds, one of the tensor.
+#: The products that CI compiles: partial sums in float and others, scales of both kinds, one scale of the tensor.
 _LISTED = (
     "mxfp8_e4m3 : scaled(fp32)",
     "nvfp4/tensor : scaled(e5m10, bf16)",
@@ -196,7 +196,7 @@ _LISTED = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of a few products, with the tile of large ones."""
+    """Yield a kernel for each of a few products, with the tile of large ones."""
     for text in _LISTED:
         spec = GemmSpec.of(text)
         fmt = spec.a

@@ -1,4 +1,4 @@
-"""Products on ordinary arithmetic units that stand for all others: what CI compiles and counts."""
+"""A sample of products on ordinary arithmetic units, whose kernels CI compiles and whose instructions it counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tile_candidates import tiles_of
 
 __all__ = ["sources"]
 
-#: (Spec, dtype of operands, layouts, whether operands are cast already). Every run, order and mode.
+#: (Spec, dtype of operands, layouts, whether operands are cast already). They cover every method, order and mode.
 _F32, _BF16, _F16, _F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
 _LISTED = (
     ("e4m3 : e6m9", _BF16, (1, 1), True), ("e4m3 : e5m10", _BF16, (1, 2), True), (":e5m10", _F16, (1, 1), False),
@@ -39,22 +39,22 @@ _LISTED = (
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
 )  # fmt: skip
-#: Of these, those whose tiles of few rows are compiled, too; those of the first are all.
+#: The specs of ``_LISTED`` whose tiles of few rows are compiled, too. All tiles of the first spec are compiled.
 _FEW_ROWS = ("e4m3 : e5m10", ":e5m10", ":e5m10/sr16", ":chunked(16, e5m10, fp32)")
-#: And those whose K is split there.
+#: The specs whose K is also split over blocks.
 _SPLIT = ("e4m3 : pairwise(e5m10, 8)", ":chunked(16, e5m10, fp32)", ":exact(fp32)", "int8 : int(24)")
-#: Products that end in a bias, or in a bias and a cast.
+#: Products with an epilogue: a bias, or a bias and a cast.
 _FINISHED = (
     ("e4m3 : e5m10", _BF16, FinishText(_F32, _BF16)),
     ("e4m3 : bf16/sr8", _F32, FinishText(_F32, _F32, Cast(E4M3))),
     (":fp64", _F64, FinishText(_F64, _F64)),
 )
-#: Of ``_LISTED``, those with a kernel that counts overflows, too.
+#: The specs of ``_LISTED`` with a kernel that counts overflows, too.
 _COUNTED = ("int8 : int(12, saturate)", ":fixed(16, 8, rounding=rtz)")
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each kind of run, order and mode, with the tile of large products, and for small tiles of one."""
+    """Yield a kernel for each method, order and mode with the tile of large products, and all tiles of one of them."""
     for text, dtype, layouts, done in _LISTED:
         spec = GemmSpec.of(text)
         out = dtype if dtype == torch.float64 else torch.float32

@@ -1,4 +1,4 @@
-"""Formats whose codes kernels read: gemmsim::CodeFormat (cutlass_kernels/include/gemmsim/device/codes.h)."""
+"""Lowers formats whose codes kernels read: gemmsim::CodeFormat (cutlass_kernels/include/gemmsim/device/codes.h)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gemmsim.formats import FixedFormat, FloatFormat, Format, FormatError, Speci
 
 __all__ = ["CodeFormat", "code_format", "decoded"]
 
-#: Exponents of the smallest and the largest power of two of float and double.
+#: Exponents of the smallest and the largest power of two, of float and of double.
 _POWERS = ((-149, 127), (-1074, 1023))
 
 
@@ -32,12 +32,12 @@ class CodeFormat:
     packed: int
 
     def literal(self) -> str:
-        """Its C++ initializer."""
+        """Return its C++ initializer."""
         return "{" + ", ".join(f".{f.name} = {getattr(self, f.name)}" for f in fields(self)) + "}"
 
 
 def decoded(codes: CodeFormat, code: int) -> float:
-    """``gemmsim::decode``, in Python: the value of a code, NaN where the code is not in use."""
+    """``gemmsim::decode`` in Python: return the value of a code, NaN where the code is not in use."""
     sign, implicit = 1 << (codes.bits - 1), 1 << codes.trailing
     if codes.nan_at_sign and code == sign:
         return math.nan
@@ -94,7 +94,9 @@ def _same(x: float, y: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def code_format(fmt: Format) -> CodeFormat:
-    """How kernels read codes of ``fmt``: of 4 bits two a byte along K, low half first; else one a byte.
+    """Return how kernels read codes of ``fmt``.
+
+    Codes of 4 bits are packed two per byte along K, the low half first. Other codes have a byte each.
 
     Raises:
         FormatError: for more than 8 bits, an unbounded grid, or values that float64 does not hold.

@@ -1,4 +1,7 @@
-"""Products of operands in block formats whose accumulator takes scales apart from elements."""
+"""Products on CUDA of operands in block formats, for accumulators that separate scales from elements.
+
+This module converts the operands to what kernels read; ``block_scaled`` launches the kernels.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,10 @@ def gemm_coded(
     finish: Finish | None = None,
     row: int = 0,
 ) -> Ran:
-    """Write the product that ``spec`` means into ``out`` (\\*B, M, N); ``finish``: one that ``finishes`` takes.
+    """Write the product that ``spec`` means into ``out`` (\\*B, M, N).
 
-    Codes and scales are read as they lie, where kernels know their packing.
+    ``finish`` must be an epilogue for which ``finishes`` is true. Codes and scales are read as they are stored, where
+    kernels support their packing.
 
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``gemm_blocks``.
@@ -53,14 +57,14 @@ def count_coded_overflows(a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, 
 def operands_of(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, seed: int, batch: torch.Size
 ) -> tuple[Tensor | Coded, Tensor | Coded]:
-    """Both as kernels read them, expanded to the batch."""
+    """Return both operands as kernels read them, expanded to the batch."""
     left = readable(a, batch) if isinstance(a, Coded) else _plain(a, spec, seed, Site.OPERAND_A, batch)
     right = readable(b, batch) if isinstance(b, Coded) else _plain(b, spec, seed, Site.OPERAND_B, batch)
     return left, right
 
 
 def _plain(x: Tensor, spec: GemmSpec, seed: int, site: int, batch: torch.Size) -> Tensor:
-    """A plain operand; a stochastic cast is done here, since its bits belong to the tensor as given."""
+    """Return a plain operand. A stochastic cast is applied here, because its bits belong to the tensor as given."""
     cast = spec.cast_a if site == Site.OPERAND_A else spec.cast_b
     if cast is not None and cast.is_stochastic:
         rounded = torch.empty_like(x, dtype=carrier_dtype(cast.format, x.dtype))
@@ -70,8 +74,10 @@ def _plain(x: Tensor, spec: GemmSpec, seed: int, site: int, batch: torch.Size) -
 
 
 def readable(x: Coded, batch: torch.Size) -> Coded:
-    """The operand as kernels read it: in a packing that they know, its own scale in float32 on the device, all expanded
-    to the batch."""
+    """Return the operand as kernels read it, expanded to the batch.
+
+    It has a packing that kernels support, and its own scale in float32 on the device.
+    """
     codes, packing = x.codes, x.packing
     if packing not in PACKINGS:
         codes, packing = one_a_byte(x), "bytes"
@@ -83,7 +89,7 @@ def readable(x: Coded, batch: torch.Size) -> Coded:
 
 
 def one_a_byte(x: Coded) -> Tensor:
-    """Codes of the other packings, one a byte."""
+    """Return codes of the other packings as one code per byte."""
     codes = x.codes.movedim(x.dim, -1).to(torch.int32)
     if x.packing == "hi_first":
         found = torch.stack([codes >> 4, codes & 15], dim=-1)

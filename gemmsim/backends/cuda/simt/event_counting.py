@@ -1,4 +1,4 @@
-"""Products on NVIDIA GPUs whose additions are watched (cutlass_kernels/gemm/simt/count_events.h)."""
+"""Products on NVIDIA GPUs that count the events of their additions (cutlass_kernels/gemm/simt/count_events.h)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ __all__ = ["count_events", "sources"]
 def count_events(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, counts: Tensor, seed: int = 0, c: Tensor | None = None
 ) -> Ran:
-    """As ``gemmsim.backends.cpu.count_events``, with the same bits and counts, on one GPU and torch's current stream.
+    """``gemmsim.backends.cpu.count_events`` with the same bits and counts, on one GPU and torch's current stream.
 
     Raises:
-        UnsupportedSpec: for a spec whose additions the kernels cannot watch.
+        UnsupportedSpec: for a spec whose additions the kernels cannot count.
         SpecError: for ``c`` without a place in ``spec``.
         ValueError: for more than 2^31 - 1 terms or 16 batch dimensions.
         CudaError: if a kernel cannot be compiled or launched.
@@ -69,11 +69,12 @@ def count_events(
     if target is not out:
         assert spec.out is not None
         quantize(target, spec.out, out, seed, Site.OUTPUT)
-    del keep  # as for a product
+    del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(kernel.source)
 
 
-#: What CI compiles: every kind of run, an order of each kind, sums in float, double and integers of 128 bits.
+#: The products that CI compiles: every kind of innermost sum, an order of each kind, sums in float, double and
+#: integers of 128 bits.
 _LISTED = (
     ("e4m3 : e5m10", torch.bfloat16), (":e5m10", torch.float32), (":e5m10/sr16", torch.float32),
     (":fp64", torch.float64), (":pairwise(e5m10)", torch.float32), (":two_sum(e5m10)", torch.float32),
@@ -81,7 +82,7 @@ _LISTED = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of ``_LISTED``, with its largest tile."""
+    """Yield a kernel for each of ``_LISTED``, with its largest tile."""
     for text, dtype in _LISTED:
         spec = GemmSpec.of(text)
         out = dtype if dtype == torch.float64 else torch.float32

@@ -1,4 +1,7 @@
-"""Matrix products on NVIDIA GPUs (cutlass_kernels/gemm/simt/simt.h): bits of the CPU backend and of the reference."""
+"""Matrix products on NVIDIA GPUs, with the bits of the CPU backend and the reference (gemm/simt/simt.h).
+
+It casts operands, chooses kernel and tile, fills the arguments and launches.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +69,11 @@ _MOST_TERMS = 2**31 - 1
 
 
 def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
-    """Whether a kernel of ``spec`` takes a bias and ``cast`` as its last steps: random bits of a cast of the result
-    belong to elements of a tensor, which is a pass of its own."""
+    """Whether a kernel of ``spec`` applies a bias and ``cast`` in its epilogue.
+
+    It does not if the result has a stochastic cast. Its random bits belong to elements of a tensor, so it is a separate
+    pass.
+    """
     return not any(x is not None and x.is_stochastic for x in (spec.out, cast))
 
 
@@ -86,7 +92,7 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 
 @lru_cache(maxsize=4096)
 def refuses(spec: GemmSpec) -> Refusal | None:
-    """Why this backend does not compute ``spec``, or ``None``."""
+    """Return why this backend does not compute ``spec``, or ``None``."""
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
         refusal = lowering_refuses(replace(spec, accumulator=plain, product=None), "CUDA backend")
@@ -96,7 +102,7 @@ def refuses(spec: GemmSpec) -> Refusal | None:
 
 
 def is_beforehand(cast: Cast | None) -> bool:
-    """Whether a cast is a pass of its own: its bits belong to tensor elements, or no lemma knows how it rounds."""
+    """Whether a cast is a separate pass: its bits belong to tensor elements, or no lemma covers its rounding."""
     if cast is None:
         return False
     return cast.is_stochastic or needs_integers(cast) or cast_numbers(cast).has(CastFlag.CODE_PARITY)
@@ -110,7 +116,7 @@ def _rounded(x: Tensor, cast: Cast, seed: int, site: int) -> Tensor:
 
 
 def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
-    """The smallest dtype that holds every result of ``cast`` of ``dtype`` values."""
+    """Return the smallest dtype that represents every result of ``cast`` of ``dtype`` values."""
     fmt = cast.format
     for small in (torch.bfloat16, torch.float16):
         if holds(DTYPES[small], fmt):
@@ -121,7 +127,10 @@ def _holding(cast: Cast, dtype: torch.dtype) -> torch.dtype:
 
 
 def _is_read_often(x: Tensor, others: int) -> bool:
-    """Whether casting an operand once costs less than casting it in every tile of the ``others`` lines it meets."""
+    """Whether casting an operand once costs less than casting it in every tile.
+
+    ``others`` is the number of lines of the other operand that it is multiplied by.
+    """
     return others >= 512 and x.numel() >= 2**16
 
 
@@ -138,11 +147,15 @@ def gemm(
 ) -> Ran:
     """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
 
-    As ``gemmsim.backends.cpu.gemm``, with the same bits; all tensors on one GPU, on torch's current stream there.
-    Nothing waits for the GPU, so that what depends on the data is no error but NaN: elements of an ``int(...)``
+    This is ``gemmsim.backends.cpu.gemm`` with the same bits. All tensors must be on one GPU; the kernels run on torch's
+    current stream there.
+
+    Nothing waits for the GPU, so errors that depend on the data are NaN instead. NaN are elements of an ``int(...)``
     register whose operands are not whole numbers, and elements whose index in ``select`` is no member's.
-    ``finish`` are last steps in the same kernel: the product in its dtype ``work``, its bias (N,) or (\\*B, N) rounded
-    to that and added there, to nearest even, its cast, ``out``'s dtype (from float64 to 16 bits by way of float32).
+
+    ``finish`` is an epilogue in the same kernel. The product is converted to its dtype ``work``. Its bias (N,) or
+    (\\*B, N) is rounded to that dtype and added there, to nearest even. Its cast follows, then ``out``'s dtype (from
+    float64 to 16 bits by way of float32).
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``finishes(spec, finish.cast)`` is False.
@@ -165,7 +178,7 @@ def product(
     finish: Finish | None = None,
     row: int = 0,
 ) -> Ran:
-    """``gemm``; operands with ``codes`` hold codes of the formats that ``spec`` casts them to."""
+    """``gemm`` for operands that may be codes: ``codes`` has the formats, to which ``spec`` casts those operands."""
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     bias = None if finish is None else finish.bias
     key = None
@@ -184,7 +197,7 @@ def product(
     given = a, b
     a, b, done = cast_operands(a, b, spec, seed, codes)
     if a is not given[0] or b is not given[1]:
-        key = None  # passes before the product
+        key = None  # a cast ran as a separate pass before the product
     if spec.out is not None and is_beforehand(spec.out) and finish is None:
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         run = _members_run(a, b, replace(spec, out=None), raw, seed, c, select, done, codes, row=row)
@@ -196,8 +209,8 @@ def product(
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
     """Add to ``counts`` (\\*B, M, N), int64, how often each element's ``int`` or ``fixed`` register left its range.
 
-    As ``gemmsim.backends.cpu.count_overflows``, with the same counts; -1 for elements of an ``int(...)`` register whose
-    operands are not whole numbers. Everything else as ``gemm``; the output cast has no influence.
+    This is ``gemmsim.backends.cpu.count_overflows`` with the same counts. It adds -1 for elements of an ``int(...)``
+    register whose operands are not whole numbers. Everything else is as in ``gemm``; the output cast has no influence.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
@@ -211,13 +224,13 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
     seed = seed if spec.fixed_seed is None else spec.fixed_seed
     a, b, done = cast_operands(a, b, spec, seed)
     layouts = operands_of(a, b, counts, spec.accumulator, None, None, done)
-    operands = replace(layouts, out=torch.float64, count=True)  # eight bytes an element, too
+    operands = replace(layouts, out=torch.float64, count=True)  # int64 has eight bytes per element, too
     plain = replace(spec, out=None)
     kernel = kernel_for(plain, spec.accumulator, operands, counts, a.shape[-1])
     args = gemm_args(a, b, counts, seed)
     keep = fill_orders(args, spec.accumulator, counts.device)
     launch(kernel.source, counts.device, (blocks_of(args, kernel), 1, 1), args)
-    del keep  # as for a product
+    del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(kernel.source)
 
 
@@ -236,7 +249,10 @@ def cast_operands(
     seed: int,
     codes: tuple[CodeFormat | None, CodeFormat | None] = (None, None),
 ) -> tuple[Tensor, Tensor, tuple[bool, bool]]:
-    """Operands, cast where that is a pass of its own, and whether they hold results of their casts. Codes do."""
+    """Return the operands, cast where the cast is a separate pass, and whether they are results of their casts.
+
+    Codes are always results of their casts.
+    """
     m, n = a.shape[-2], b.shape[-1]
     done_a, done_b = codes[0] is not None, codes[1] is not None
     if not done_a:
@@ -249,7 +265,10 @@ def cast_operands(
 def cast_operand(
     x: Tensor, cast: Cast | None, others: int, seed: int, site: Site = Site.OPERAND_B
 ) -> tuple[Tensor, bool]:
-    """An operand that meets ``others`` lines, cast if that is a pass of its own, and whether it was."""
+    """Return an operand, cast if the cast is a separate pass, and whether it was cast.
+
+    ``others`` is the number of lines of the other operand that it is multiplied by.
+    """
     done = cast is not None and (is_beforehand(cast) or _is_read_often(x, others))
     return (_rounded(x, cast, seed, site), True) if cast is not None and done else (x, False)
 
@@ -294,10 +313,13 @@ def _members_run(
     key: Hashable = None,
     row: int = 0,
 ) -> Ran:
-    """One kernel for each member of a palette: each writes its own elements. ``key``: to remember the launch by."""
+    """Launch one kernel for each member of a palette; each writes the elements that chose the member.
+
+    ``key`` is the key under which the launch is stored.
+    """
     if select is not None:
         select = _bytes_of(select, len(_members(spec)))
-        out.fill_(float("nan"))  # where no member is chosen
+        out.fill_(float("nan"))  # remains where no member is chosen
     used = []
     for index, member in enumerate(_members(spec)):
         operands = operands_of(a, b, out, member, c, select, done, codes, finish=finish)
@@ -311,14 +333,17 @@ def _members_run(
         used += [source] if then is None else [source, then.source]
         if key is not None:
             remember(key, Ready(source, blocks, args, keep, ran(*used), then))
-        del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+        del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(*used)
 
 
 def _kernels_of(
     spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor, args: GemmArgs
 ) -> tuple[KernelSource, tuple[int, int, int], Joining | None]:
-    """The kernel for ``args``, its blocks and, where K is split (which is noted in ``args``), what joins the totals."""
+    """Return the kernel for ``args``, its blocks and, where K is split, the launch that combines the partial sums.
+
+    A split of K is also written to ``args``.
+    """
     batches, m, n, k = args.batches, args.m, args.n, args.k
     tile = tile_for(spec, member, operands, out.device, batches, m, n, k)
     problem = Problem(m, n, k, batches, multiprocessors=multiprocessors_of(out.device))
@@ -339,14 +364,14 @@ def _launch(
     if then is None:
         launch(source, device, blocks, args)
         return
-    totals = torch.empty(then.memory, dtype=torch.uint8, device=device)  # freed to later work of this stream only
+    totals = torch.empty(then.memory, dtype=torch.uint8, device=device)  # freed only for later work of this stream
     args.totals = totals.data_ptr()
     launch(source, device, blocks, args)
     launch(then.source, device, then.blocks, args)
 
 
 def _bytes_of(select: Tensor, members: int) -> Tensor:
-    """``select`` as uint8; what does not fit is 255, which is no member."""
+    """Return ``select`` as uint8. Indices that do not fit become 255, which is no member."""
     if select.dtype == torch.uint8:
         return select
     return torch.where((select >= 0) & (select < members), select, 255).to(torch.uint8)
@@ -381,19 +406,19 @@ def operands_of(
 
 
 def finish_of(finish: Finish | None) -> FinishText | None:
-    """What a kernel knows of ``finish``."""
+    """Return the properties of ``finish`` on which the kernel depends."""
     if finish is None:
         return None
     return FinishText(finish.work, None if finish.bias is None else finish.bias.dtype, finish.cast)
 
 
 def terms_of(a: Tensor, codes: CodeFormat | None, dim: int = -1) -> int:
-    """How many terms an operand has along ``dim``."""
+    """Return the number of terms of an operand along ``dim``."""
     return a.shape[dim] * (2 if codes is not None and codes.packed else 1)
 
 
 def layout_of(x: Tensor, lines: int, terms: int) -> int:
-    """gemmsim::Layout of an operand with these dimensions of lines and terms."""
+    """Return the gemmsim::Layout of an operand with these dimensions of lines and terms."""
     strides, shape = x.stride(), x.shape
     vector = 16 // x.element_size()
     if x.data_ptr() % 16:
@@ -406,7 +431,7 @@ def layout_of(x: Tensor, lines: int, terms: int) -> int:
 
 
 def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Tensor, terms: int) -> GemmKernel:
-    """The kernel for ``out`` (\\*B, M, N), with the tile that suits a product over so many terms on its device."""
+    """Return the kernel for ``out`` (\\*B, M, N), with the best tile for a product of ``terms`` terms on its device."""
     batches, m, n = out.shape[:-2].numel(), *out.shape[-2:]
     tile = tile_for(spec, member, operands, out.device, batches, m, n, terms)
     return gemm_source(spec, member, operands, tile)
@@ -415,7 +440,7 @@ def kernel_for(spec: GemmSpec, member: Accumulator, operands: Operands, out: Ten
 def tile_for(
     spec: GemmSpec, member: Accumulator, operands: Operands, device: torch.device, batches: int, m: int, n: int, k: int
 ) -> Tile:
-    """The cheapest of the tiles that there are kernels for."""
+    """Return the cheapest of the tiles for which kernels exist."""
     slots = slots_of(spec, member, operands)
     return cheapest(tiles_of(spec, member, operands), Problem(m, n, k, batches, slots, multiprocessors_of(device)))
 
@@ -425,7 +450,10 @@ def blocks_of(args: GemmArgs, kernel: GemmKernel) -> int:
 
 
 def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group: int | None = None) -> Table | None:
-    """Sizes of the wrappers and, where terms are permuted, their order on the device. What must outlive the launch."""
+    """Fill the sizes of the wrappers and, where terms are permuted, their order on the device.
+
+    Return the table that must outlive the launch, if any.
+    """
     what = program_of(member, group)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n

@@ -1,4 +1,4 @@
-"""gemmsim::GemmArgs (cutlass_kernels/gemm/simt/config.h), field by field, and how tensors fill it."""
+"""The record of a kernel's arguments, gemmsim::GemmArgs (cutlass_kernels/gemm/simt/config.h), and its filling."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, MAX_WRAPPERS
 __all__ = ["GemmArgs", "fill_bias", "gemm_args"]
 
 _Dims = c_int64 * MAX_BATCH_DIMS
-#: Operands with strides of their own, in the order of the record.
+#: Tensors with separate strides, in the order of the record.
 _TENSORS = ("a", "b", "c", "out", "select")
 
 
 class GemmArgs(ctypes.Structure):
-    """gemmsim::GemmArgs."""
+    """gemmsim::GemmArgs, field by field."""
 
     _fields_ = [
         ("a", c_void_p), ("b", c_void_p), ("c", c_void_p), ("out", c_void_p), ("select", c_void_p),
@@ -54,7 +54,9 @@ def gemm_args(
     select: Tensor | None = None,
     row: int = 0,
 ) -> GemmArgs:
-    """Pointers, sizes and strides of a product, its seed and the first row's index for random bits; all else zero.
+    """Return the record of a product: pointers, sizes, strides, seed and the first row's index for random bits.
+
+    All other fields are zero.
 
     Raises:
         ValueError: for more than 16 batch dimensions.
@@ -73,7 +75,7 @@ def gemm_args(
 
 
 def fill_bias(args: GemmArgs, bias: Tensor | None) -> None:
-    """The bias (\\*B, N), or (N,) for every matrix of the batch."""
+    """Fill the fields of the bias (\\*B, N), or (N,) for every matrix of the batch."""
     if bias is not None:
         args.bias, args.bias_col = bias.data_ptr(), bias.stride(-1)
         args.bias_batch[: bias.dim() - 1] = bias.stride()[:-1]

@@ -30,13 +30,13 @@ def gemm_codes(
     c: Tensor | None = None,
     select: Tensor | None = None,
 ) -> Ran:
-    """Write the product that ``spec`` means of the values of ``a_codes`` (\\*B, M, K) and ``b_codes`` (\\*B, K, N) into
-    ``out`` (\\*B, M, N).
+    """Write the product that ``spec`` means of the values of two tensors of codes into ``out`` (\\*B, M, N).
 
-    The bits are those of ``gemm`` of the decoded tensors. Codes are uint8 of any strides, one a byte in its low bits;
-    those of formats of 4 bits two a byte along K, the first in the low half, so that K is even and the tensors are
-    (\\*B, M, K / 2) and (\\*B, K / 2, N). Codes that a format does not use are NaN; NaN, infinities and -0 are those of
-    the format. ``spec`` has no operand casts, or casts to the formats themselves, which leave their values alone.
+    The operands are ``a_codes`` (\\*B, M, K) and ``b_codes`` (\\*B, K, N). The bits are those of ``gemm`` of the
+    decoded tensors. Codes are uint8 of any strides, one per byte in its low bits. Codes of formats of 4 bits are packed
+    two per byte along K, the first in the low half. K is then even, and the tensors are (\\*B, M, K / 2) and (\\*B, K /
+    2, N). Codes that a format does not use are NaN; NaN, infinities and -0 are those of the format. ``spec`` must have
+    no operand casts, or casts to the formats themselves, which keep their values.
 
     Raises:
         FormatError: for a block format, a format of more than 8 bits, an unbounded grid, or values that float64 does
@@ -66,7 +66,7 @@ def _element_format(fmt: Format | str) -> Format:
 
 
 def _keeps(cast: Cast, fmt: Format) -> bool:
-    """Whether ``cast`` leaves all values of ``fmt`` as they are: infinities might be clamped."""
+    """Whether ``cast`` keeps all values of ``fmt`` unchanged; a cast might clamp infinities."""
     if cast.format != fmt:
         return False
     record = cast_numbers(cast)

@@ -1,4 +1,4 @@
-"""What a kernel of family ``gemm`` knows of its operands, and what that allows."""
+"""What a kernel of family ``gemm`` knows of its operands at compile time, and what follows from it."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ __all__ = [
     "program_of",
 ]
 
-#: gemmsim::Layout.
+#: The enumerators of gemmsim::Layout.
 ANY_STRIDES, TERMS_CONTIGUOUS, LINES_CONTIGUOUS = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class FinishText:
-    """What a kernel does after the product: its result in dtype ``work``, a bias of a dtype added, a cast."""
+    """The epilogue of a kernel: the result in dtype ``work``, the dtype of an added bias, a cast."""
 
     work: torch.dtype
     bias: torch.dtype | None = None
     cast: Cast | None = None
 
     def literal(self) -> str:
-        """Initializer of gemmsim::Finish."""
+        """Return the initializer of gemmsim::Finish."""
         work, bias = dtype_literal(self.work), dtype_literal(self.bias or self.work)
         fields = f".work = {work}, .bias = {bias}, .cast = {cast_literal(present(self.cast))}"
         return f"{{.present = 1, .biased = {int(self.bias is not None)}, {fields}}}"
@@ -66,9 +66,10 @@ class FinishText:
 class Operands:
     """What a kernel knows of the tensors.
 
-    dtypes; whether an addend and a selection are given; whether operands hold results of their casts already; which of
-    them lie in memory as gemmsim::Layout says; whether overflows are counted, into int64, in place of ``out``;
-    the formats of operands that are codes (of dtype uint8), which are results of the spec's casts to them.
+    ``a``, ``b``, ``out``, ``c``: dtypes; ``c`` is None without an addend. ``select``: a selection is given. ``done_a``,
+    ``done_b``: the operand is already the result of its cast. ``layout_a``, ``layout_b``: gemmsim::Layout. ``count``:
+    overflows are counted, into int64, in place of ``out``. ``code_a``, ``code_b``: formats of operands that are codes
+    (of dtype uint8), which are results of the spec's casts to them.
     """
 
     a: torch.dtype
@@ -83,18 +84,18 @@ class Operands:
     count: bool = False
     code_a: CodeFormat | None = None
     code_b: CodeFormat | None = None
-    #: Of operands in block formats whose scales come apart: their format, and whether the tensor has one, too.
+    #: For operands in block formats with separate scales: the format of the scales, and whether the tensor has a scale.
     scale_a: tuple[FloatFormat, bool] | None = None
     scale_b: tuple[FloatFormat, bool] | None = None
-    #: Terms that share a pair of scales.
+    #: Number of terms that share a pair of scales.
     group: int | None = None
-    #: What follows the product in the same kernel.
+    #: The epilogue in the same kernel.
     finish: FinishText | None = None
     #: Whether ``a`` is read through tables of offsets.
     gathered: bool = False
-    #: The table that products are looked up in; operands are codes, of dtype int16.
+    #: The table in which products are looked up; operands are then codes of dtype int16.
     table: TableFacts | None = None
-    #: Whether what happens at additions is counted, beside ``out``.
+    #: Whether events of additions are counted in addition to ``out``.
     watch: bool = False
 
 
@@ -104,7 +105,10 @@ def dtype_literal(dtype: torch.dtype) -> str:
 
 @lru_cache(maxsize=4096)
 def program_of(accumulator: Accumulator, group: int | None = None) -> Program:
-    """How ``accumulator``, which the CPU backend knows, is run; ``group``: terms that share a pair of scales."""
+    """Return the program of ``accumulator``, which must have one.
+
+    ``group`` is the number of terms that share a pair of scales.
+    """
     found = program(accumulator, group)
     assert isinstance(found, Program), found
     return found
@@ -115,7 +119,7 @@ def present(cast: Cast | None) -> CastNumbers:
 
 
 def fit_float(spec: GemmSpec, operands: Operands) -> bool:
-    """Whether float holds the operands' values, or a table's products."""
+    """Whether float represents the operands' values, or a table's products."""
     if operands.table is not None:
         return operands.table.fits_float
     return _fits_float(spec.cast_a, operands.a) and _fits_float(spec.cast_b, operands.b)
@@ -136,7 +140,7 @@ def carrier_for(spec: GemmSpec, what: Program, operands: Operands) -> Carrier:
 
 
 def operand_casts(spec: GemmSpec, operands: Operands) -> tuple[CastNumbers, CastNumbers]:
-    """What is known of the factors of terms: a table's are 1 and the product."""
+    """Return the bounds of the factors of terms as casts; the factors of a table are 1 and the product."""
     if operands.table is not None:
         return operands.table.casts()
     return present(spec.cast_a), present(spec.cast_b)
@@ -153,5 +157,5 @@ def is_packed_run(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 
 def is_small_run(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether the run of an integer register is of ordinary integers."""
+    """Whether an integer register is computed in ordinary integers."""
     return what.method == Method.INTEGER and not operands.count and is_small(what, both_facts(spec, operands))

@@ -1,4 +1,4 @@
-"""Kernels of family ``gemm``: the few lines that instantiate cutlass_kernels/gemm/simt/simt.h for a spec."""
+"""Makes kernels of family ``gemm``: the lines that instantiate cutlass_kernels/gemm/simt/simt.h for a spec."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _step_literal(step: HardwareStep) -> str:
 
 
 def hardware_literal(instruction: Hardware) -> str:
-    """Initializer of gemmsim::HardwareModel: one step of ``instruction``."""
+    """Return the initializer of gemmsim::HardwareModel: one step of ``instruction``."""
     step = program_of(instruction).hardware
     assert step is not None
     return _step_literal(step)
@@ -91,7 +91,7 @@ def _scale_literal(fmt: FloatFormat, tensor: bool) -> str:
 
 
 def table_dtype(spec: GemmSpec, what: Program, operands: Operands) -> torch.dtype:
-    """Of a table's entries: the narrowest that the kernel computes with, or widens in one step."""
+    """Return the dtype of a table's entries: the narrowest that the kernel computes with, or widens in one step."""
     table = operands.table
     assert table is not None
     if is_small_run(spec, what, operands):
@@ -109,7 +109,7 @@ def _watch_literal(what: Program) -> str:
 
 
 def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, split: int = 0) -> str:
-    """Initializer of gemmsim::GemmConfig."""
+    """Return the initializer of gemmsim::GemmConfig."""
     on_load = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b, spec.out)
     assert not any(c is not None and c.is_stochastic for c in on_load)
     register = "{" + ", ".join(map(str, astuple(what.register))) + "}"
@@ -155,14 +155,16 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, s
 
 
 def carrier_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int:
-    """Of a total: gemmsim::Steps::T."""
+    """Return the bytes of a partial sum: the size of gemmsim::Steps::T."""
     carrier = carrier_for(spec, what, operands)
     return 8 if carrier == Carrier.DOUBLE or (carrier == Carrier.INTEGERS and spec.arithmetic != "fp32") else 4
 
 
 def part_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int | None:
-    """Of a part of an exact sum (gemmsim::RunOf's Part), or None where the order of terms matters or has a run of
-    another kind."""
+    """Return the bytes of a part of an exact sum (gemmsim::RunOf's Part).
+
+    The result is None where the order of terms matters, or where the innermost sum is of another kind.
+    """
     if what.wrappers:
         return None
     facts = both_facts(spec, operands)
@@ -176,10 +178,10 @@ def part_bytes(spec: GemmSpec, what: Program, operands: Operands) -> int | None:
 
 
 def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
-    """gemmsim::gemm_shared_bytes."""
+    """Return gemmsim::gemm_shared_bytes."""
     first = second = carrier_bytes(spec, what, operands)
     if is_packed_run(spec, what, operands):
-        first, second = 4, 2  # numbers of A stand in both halves of a word
+        first, second = 4, 2  # a number of A is in both halves of a word
     elif operands.table is not None or is_small_run(spec, what, operands):
         first = second = 4
     table = 0
@@ -199,14 +201,14 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile)
 
 
 def _copied_bytes(operands: Operands, tile: Tile) -> int:
-    """gemmsim::CopiedPanel::SIZE of both operands, in bytes."""
+    """Return gemmsim::CopiedPanel::SIZE of both operands, in bytes."""
     sides = (tile.height, operands.layout_a), (tile.width, operands.layout_b)
     terms = tile.depth
     return 4 * sum(n * (terms + 4) if layout == TERMS_CONTIGUOUS else terms * (n + 4) for n, layout in sides)
 
 
 def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int:
-    """Reads of global memory of a thread that computes, for a chunk: gemmsim::Panel::READS of both operands."""
+    """Return the reads of global memory per chunk of a thread that computes: gemmsim::Panel::READS of both operands."""
     if tile.loaders:
         return 0
     if tile.copied:
@@ -226,13 +228,13 @@ def _reads(spec: GemmSpec, what: Program, operands: Operands, tile: Tile) -> int
 
 
 def _lines_of_patch(each: int, most_terms: int, widest: int) -> int:
-    """gemmsim::patch_of."""
+    """Return gemmsim::patch_of."""
     lines = [each // terms for terms in (16, 8, 4, 2, 1) if terms <= min(each, most_terms)]
     return min(lines, key=lambda n: 3 * n + (each // n if n < widest else each // widest))
 
 
 def kernel_name(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> str:
-    """What a kernel computes, of which operands, with which tile."""
+    """Return a text that says what a kernel computes, of which operands, with which tile."""
     names = [KERNEL_DTYPES[t].label.lower() for t in (operands.a, operands.b, operands.out)]
     factors = f"{spec.cast_a or ''}*{spec.cast_b or ''}" if operands.table is None else str(operands.table)
     operation = f"{factors} : {accumulator}" + (f" -> {spec.out}" if spec.out else "")
@@ -252,8 +254,9 @@ def kernel_name(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
 
 @lru_cache(maxsize=4096)
 def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile, split: int = 0) -> GemmKernel:
-    """The kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``. Its operand
-    and output casts must not be stochastic. ``split``: gemmsim::SplitOf, of which WHOLE or PART.
+    """Return the kernel of ``spec`` with ``accumulator`` (a member, if the spec's own is a palette) and ``tile``.
+
+    Its operand and output casts must not be stochastic. ``split`` is WHOLE or PART of gemmsim::SplitOf.
     """
     what = program_of(accumulator, operands.group)
     config, shared = gemm_config(spec, what, operands, tile, split), _shared_bytes(spec, what, operands, tile)
@@ -274,7 +277,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
     outputs = tile.rows * tile.cols
     ahead = what.method == Method.REGISTER and outputs < 16
     unrolled = 2 if small and operands.table is not None else 8 if ahead else 4
-    work = outputs * (1 if single else unrolled)  # terms of a pass of the loop in most runs
+    work = outputs * (1 if single else unrolled)  # terms of a pass of the loop in most innermost sums
     counted = what.method == Method.REGISTER and not what.wrappers and not single
     chunk = (outputs * tile.depth, _reads(spec, what, operands, tile)) if counted else (0, 0)
     source = KernelSource("gemm", name, text, tile.threads, shared, work, "loop", *chunk)

@@ -1,4 +1,4 @@
-"""Convolutions as matrix products whose windows are read in place (cutlass_kernels/gemm/simt/implicit_im2col.h)."""
+"""Convolutions as matrix products with implicit im2col (cutlass_kernels/gemm/simt/implicit_im2col.h)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def gathered_gemm(
 ) -> Ran:
     """Write the products of ``a``, read as ``where`` says, and ``b`` (groups, K, N) into ``out``.
 
-    As ``gemmsim.backends.cpu.gathered_gemm``, with the same bits; the tables, too, are on the GPU. ``finish``: last
-    steps in the same kernel, as in ``gemm``, its bias (groups, N).
+    This is ``gemmsim.backends.cpu.gathered_gemm`` with the same bits; the tables, too, are on the GPU. ``finish`` is an
+    epilogue in the same kernel, as in ``gemm``, with a bias (groups, N).
 
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``gemm``.
@@ -82,12 +82,12 @@ def gathered_gemm(
     fill_bias(args, None if finish is None else finish.bias)
     keep = fill_orders(args, accumulator, out.device), where
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
-    del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+    del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(kernel.source)
 
 
 def is_stochastic(spec: GemmSpec) -> bool:
-    """Whether ``b``'s cast has random bits: then the caller has made it."""
+    """Whether ``b``'s cast has random bits, so that the caller has applied it."""
     return spec.cast_b is not None and spec.cast_b.is_stochastic
 
 
@@ -107,12 +107,12 @@ def _args(
     return args
 
 
-#: What CI compiles.
+#: The products that CI compiles.
 _LISTED = ("e4m3 : e6m9", "e4m3 : e5m10", ":bf16/sr8", ":interleaved(4, bf16)")
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of a few products, with the tile of large ones."""
+    """Yield a kernel for each of a few products, with the tile of large ones."""
     for text in _LISTED:
         spec = GemmSpec.of(text)
         dtypes, layout = (torch.float32,) * 3, int(not is_permuted(spec.accumulator))

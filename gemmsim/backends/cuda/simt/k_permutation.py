@@ -1,4 +1,4 @@
-"""Tables on the device: the order in which terms are read, where lanes are interleaved or terms are shuffled."""
+"""Tables on the device with the order in which terms are read, where lanes are interleaved or terms are shuffled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _tables = Tables(64)
 
 
 def _places(levels: _Levels, k: int, device: torch.device) -> Tensor:
-    """0 to k-1 in the order in which a run reads them: the lanes of every interleaved wrapper one after the other."""
+    """Return 0 to k-1 in the order in which an innermost sum reads them.
+
+    The lanes of every interleaved wrapper follow each other.
+    """
     if not k or all(order != Order.INTERLEAVED for order, _ in levels):
         return torch.arange(k, dtype=torch.int32, device=device)
     (order, n), inner = levels[0], levels[1:]
@@ -36,15 +39,21 @@ def _places(levels: _Levels, k: int, device: torch.device) -> Tensor:
 
 
 def _orders(levels: _Levels, shuffle: Shuffled | None, k: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Index along K of the term read at each place and, where it is not the place, the k its random bits belong to."""
+    """Return the index along K of the term that is read at each position.
+
+    A second tensor has the k to which its random bits belong, where that is not the position.
+    """
     places = _places(levels, k, device)
     term = places if shuffle is None else permutation(shuffle.seed, k, device).int()[places.long()]
     return (term, places) if any(order == Order.INTERLEAVED for order, _ in levels) else (term,)
 
 
 def term_order(wrappers: Sequence[Wrapped], shuffle: Shuffled | None, k: int, device: torch.device) -> Table | None:
-    """For K = ``k``, about to be read by a launch: index of the term at each position, and the k that its random bits
-    belong to where that is not the position; int32. None where terms are read as they are. Kept for later calls."""
+    """Return the index of the term at each position for K = ``k``, for a launch that follows; int32.
+
+    A second tensor has the k to which the term's random bits belong, where that is not the position. The result is None
+    where terms are read in the order of k. Tables are stored for later calls.
+    """
     if not any(w.order.permutes for w in wrappers):
         return None
     levels = tuple((w.order, w.n) for w in wrappers)

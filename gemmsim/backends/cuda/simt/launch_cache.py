@@ -1,6 +1,6 @@
-"""Products prepared once for tensors that lie alike: the kernel, its blocks, its arguments but for pointers and seed.
+"""Stores prepared launches: kernel, blocks, and arguments except pointers and seed, for tensors of equal layout.
 
-Choosing a kernel and filling its record take longer than a small product; a second call looks both up.
+Choosing a kernel and filling its record take longer than a small product. A second call looks both up.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Joining", "Ready", "key_of", "ready", "remember"]
 
-#: Most products that are remembered; some keep a table of K integers on the device.
+#: Largest number of stored products; some have a table of K integers on the device.
 _MOST: Final = 1024
 _ready: dict[Hashable, Ready] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """A second launch with the same arguments, and so many bytes of memory that both have for it."""
+    """A second launch with the same arguments, and the bytes of memory that both launches use for partial sums."""
 
     source: KernelSource
     blocks: tuple[int, int, int]
@@ -39,7 +39,10 @@ class Joining:
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """One launch, and what follows. ``args``: of the first call; ``keep``: the table that they point to, if any."""
+    """One launch, and the one that follows it, if any.
+
+    ``args`` are those of the first call. ``keep`` is the table that they point to, if any.
+    """
 
     source: KernelSource
     blocks: tuple[int, int, int]
@@ -51,10 +54,12 @@ class Ready:
     def args_for(
         self, a: Tensor, b: Tensor, out: Tensor, seed: int, bias: Tensor | None, row: int = 0
     ) -> GemmArgs:  # fmt: skip
-        """The arguments for these tensors, which lie as those that it was made for; to be launched next."""
+        """Return the arguments for these tensors, which must have the layout of the first call; the caller launches
+        them next.
+        """
         if self.keep is not None:
             self.keep.read()
-        args = GemmArgs.from_buffer_copy(self.args)  # another thread may be launching the same
+        args = GemmArgs.from_buffer_copy(self.args)  # another thread may be launching the same product
         args.a, args.b, args.out, args.seed, args.row = a.data_ptr(), b.data_ptr(), out.data_ptr(), seed, row
         if bias is not None:
             args.bias = bias.data_ptr()
@@ -62,7 +67,7 @@ class Ready:
 
 
 def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finish | None) -> Hashable:
-    """Everything that a launch depends on but pointers, seed and row."""
+    """Return everything on which a launch depends except pointers, seed and row."""
     last: Hashable = None
     if finish is not None:
         bias = finish.bias
@@ -74,12 +79,12 @@ def key_of(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, finish: Finish | N
 
 
 def ready(key: Hashable) -> Ready | None:
-    """The launch of ``key``, if there was one."""
+    """Return the stored launch of ``key``, or None."""
     return _ready.get(key)
 
 
 def remember(key: Hashable, made: Ready) -> None:
-    """Keep ``made`` for calls with this key, unless what it points to is a graph's own."""
+    """Store ``made`` for calls with this key, unless it points to a table that belongs to a graph."""
     if made.keep is not None and not made.keep.lasting:
         return
     if len(_ready) >= _MOST:

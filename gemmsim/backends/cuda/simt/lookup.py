@@ -1,4 +1,4 @@
-"""Products from tables of codes on NVIDIA GPUs: kernels of family ``gemm`` that look each product up."""
+"""Products on NVIDIA GPUs whose terms come from a table of products of codes: kernels of family ``gemm``."""
 
 from __future__ import annotations
 
@@ -43,23 +43,24 @@ _tables = Tables(64)
 
 
 def _products_of(spec: GemmSpec) -> tuple[ProductTable, GemmSpec]:
-    """The table, and the spec of what follows the products."""
+    """Return the table, and the spec of everything after the products."""
     one = spec.accumulator
     assert isinstance(one, Lookup)
     return one.products, GemmSpec(accumulator=one.inner, out=spec.out)
 
 
 def lookup_refuses(spec: GemmSpec) -> Refusal | None:
-    """Why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
+    """Return why ``lookup_gemm`` does not compute ``spec``, or ``None``."""
     return refuses(_products_of(spec)[1])
 
 
 def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, row: int = 0) -> Ran:
     """Write to ``out`` (\\*B, M, N) the product of codes ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N), int16, any strides.
 
-    As ``gemmsim.backends.cpu.lookup_gemm``, with the same bits; all tensors on one GPU, on torch's current stream
-    there. Codes must be those of the table's formats, or 2**bits for a NaN that has none: no kernel checks them.
-    Nothing waits for the GPU, so that an ``int(...)`` register that meets NaN is no error but NaN.
+    This is ``gemmsim.backends.cpu.lookup_gemm`` with the same bits. All tensors must be on one GPU; the kernel runs on
+    torch's current stream there. Codes must be those of the table's formats, or 2**bits for a NaN that has none: no
+    kernel checks them. Nothing waits for the GPU, so an ``int(...)`` register with a NaN term gives NaN instead of an
+    error.
 
     Raises:
         UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason.
@@ -81,9 +82,10 @@ def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0
 
 
 def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0) -> Ran:
-    """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range; as ``lookup_gemm``.
+    """Add to ``counts`` (\\*B, M, N), int64, how often each element's register left its range.
 
-    -1 for elements of an ``int(...)`` register that meets NaN; the output cast has no influence.
+    The other arguments are as for ``lookup_gemm``. The function adds -1 for elements of an ``int(...)`` register with a
+    NaN term. The output cast has no influence.
 
     Raises:
         UnsupportedSpec: if ``lookup_refuses(spec)`` gives a reason, or ``spec`` has no such register.
@@ -112,19 +114,19 @@ def _launched(
     member = spec.accumulator
     operands = replace(operands_of(a, b, out, member, None, None, (True, True)), table=table_facts(products))
     if count:
-        operands = replace(operands, out=torch.float64, count=True)  # eight bytes an element, too
+        operands = replace(operands, out=torch.float64, count=True)  # int64 has eight bytes per element, too
     kernel = kernel_for(spec, member, operands, out, a.shape[-1])
     entries = _entries(products, table_dtype(spec, program_of(member), operands), out.device)
     args = gemm_args(a, b, out, seed, row=row)
     args.c = entries.tensors[0].data_ptr()  # gemmsim::GemmArgs::products
     keep = fill_orders(args, member, out.device)
     launch(kernel.source, out.device, (blocks_of(args, kernel), 1, 1), args)
-    del keep  # the caching allocator gives memory of this stream to later work of the same stream only
+    del keep  # the caching allocator reuses memory of this stream only for later work of the same stream
     return ran(kernel.source)
 
 
 def _entries(products: ProductTable, dtype: torch.dtype, device: torch.device) -> Table:
-    """The table's entries as kernels read them, on ``device``; kept for later calls."""
+    """Return the table's entries as kernels read them, on ``device``; they are stored for later calls."""
 
     def make(where: torch.device) -> tuple[Tensor, ...]:
         if where.type != "cpu":
@@ -139,7 +141,8 @@ def _entries(products: ProductTable, dtype: torch.dtype, device: torch.device) -
     return _tables.get((products, dtype), device, make)
 
 
-#: What CI compiles: accumulators around products of int8, a table in global memory, and of e4m3 and e2m1, in shared.
+#: The products that CI compiles: accumulators of products of int8 from a table in global memory, and of e4m3 and e2m1
+#: from a table in shared memory.
 _INT8, _SMALL = TableFacts(257, 257, 16, 0, 16, True), TableFacts(257, 17, 8, -12, 12, False)
 _LISTED = (
     *((_INT8, text) for text in ("int(32)", "int(20, saturate)", "fp32", "e5m10/sr16", "chunked(16, bf16)")),
@@ -148,7 +151,7 @@ _LISTED = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each kind of run, of tables in global and in shared memory."""
+    """Yield a kernel for each kind of innermost sum, with tables in global and in shared memory."""
     for facts, text in _LISTED:
         spec = GemmSpec.of(f":{text}")
         operands = Operands(torch.int16, torch.int16, torch.float32, None, False, True, True, 1, 1, table=facts)

@@ -1,9 +1,10 @@
-"""Products of few rows whose K is split over blocks: where an order lets totals meet later, and into how many slices.
+"""Splits K over blocks for products of few rows: decides where an order allows it, and into how many slices.
 
-A chain of additions is what such a product takes, however wide the GPU is. Orders that say how totals of runs meet
-(``chunked``, ``splitk``, ``interleaved``, ``pairwise``) leave each run to a block of its own, with the same bits; a
-second kernel adds the totals (split_k.h, split_k_reduce.h). A sequential register has one run. Exact sums
-have no order at all: any terms make a slice, and blocks leave sums that are not rounded yet.
+The time of such a product is that of a chain of additions, however wide the GPU is. The orders ``chunked``, ``splitk``,
+``interleaved`` and ``pairwise`` say how partial sums of segments are combined. So each segment can have a block of its
+own, with the same bits; a second kernel combines the partial sums (split_k.h, split_k_reduce.h). A sequential register
+has only one segment. Exact sums have no order at all: any terms make a slice, and blocks write sums that are not
+rounded yet.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from .tile_heuristic import Problem, Tile
 
 __all__ = ["Slices", "join_source", "part_source", "slices_of"]
 
-#: gemmsim::SplitOf.
+#: Enumerators of gemmsim::SplitOf.
 _PART, _JOIN = 1, 2
 _ORDERS: Final = (Order.CHUNKED, Order.SPLITK, Order.INTERLEAVED, Order.PAIRWISE)
-#: Blocks of few rows that a multiprocessor holds at once: 100 KB of shared memory each.
+#: Number of blocks of few rows that run at once on a multiprocessor; each has 100 KB of shared memory.
 _AT_ONCE: Final = 2
-#: Fewest terms of a slice, two chunks: what starts a block costs as much as that.
+#: Fewest terms of a slice: two chunks, which cost as much as the start of a block.
 _FEWEST: Final = 256
-#: A block of the kernel that joins totals.
+#: The tile of the kernel that combines partial sums.
 _JOINING: Final = Tile(1, 1, 1, 128, 1)
 
 
 @dataclass(frozen=True)
 class Slices:
-    """``count`` slices of ``each`` runs, or terms of an exact sum (the last one of fewer), whose totals take
-    ``total_bytes`` for an output."""
+    """``count`` slices of ``each`` segments, or terms of an exact sum; the last slice may have fewer.
+
+    Their partial sums take ``total_bytes`` for an output.
+    """
 
     each: int
     count: int
@@ -48,7 +51,7 @@ class Slices:
 
 
 def _splits(what: Program) -> bool:
-    """Whether totals of runs meet as one order says: one wrapper, whose runs have none."""
+    """Whether one order combines the partial sums of segments: one wrapper, whose segments have none."""
     return len(what.wrappers) == 1 and what.wrappers[0].order in _ORDERS
 
 
@@ -56,8 +59,11 @@ def _splits(what: Program) -> bool:
 def slices_of(
     spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile, problem: Problem
 ) -> Slices | None:
-    """How K is split for ``tile``, or None where one block does better: with enough tiles, with too few terms, or where
-    totals take more than half of the memory that ``b`` does."""
+    """Return how K is split for ``tile``, or None where one block is better.
+
+    One block is better with enough tiles, with too few terms, or where partial sums take more than half of the memory
+    of ``b``.
+    """
     what = program_of(accumulator, operands.group)
     if not tile.loaders or problem.k == 0 or operands.count or operands.watch:
         return None
@@ -78,7 +84,10 @@ def slices_of(
 
 
 def _slices_of_sum(most: int, part: int, operands: Operands, tile: Tile, problem: Problem) -> Slices | None:
-    """Of an exact sum: at most ``most`` slices, of whole chunks, whose parts of ``part`` bytes are as few as totals."""
+    """Return the slices of an exact sum: at most ``most``, of whole chunks.
+
+    The memory of their parts, ``part`` bytes each, has the same limit as that of partial sums.
+    """
     most = min(most, problem.k * KERNEL_DTYPES[operands.b].bytes // (2 * part * max(problem.m, 1)))
     if most < 2:
         return None
@@ -89,15 +98,17 @@ def _slices_of_sum(most: int, part: int, operands: Operands, tile: Tile, problem
 
 @lru_cache(maxsize=4096)
 def part_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, tile: Tile) -> GemmKernel:
-    """The kernel with ``tile`` that writes the total of each run of ``accumulator``, or its part of an exact sum,
-    instead of the product."""
+    """Return the kernel with ``tile`` that writes partial sums instead of the product.
+
+    It writes the sum of each segment of ``accumulator``, or its part of an exact sum.
+    """
     plain = replace(operands, out=torch.float32, finish=None)
     return gemm_source(replace(spec, out=None), accumulator, plain, tile, _PART)
 
 
 @lru_cache(maxsize=4096)
 def join_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> GemmKernel:
-    """The kernel that makes the product of these totals."""
+    """Return the kernel that combines these partial sums to the product."""
     what = program_of(accumulator, operands.group)
     config, part = gemm_config(spec, what, operands, _JOINING, _JOIN), part_bytes(spec, what, operands)
     same = "" if part is None else f"static_assert(sizeof(gemmsim::RunOf<kConfig>::type::Part) == {part});\n"

@@ -1,4 +1,4 @@
-"""What kernels know of a table of products: its shape, and what its numbers are like."""
+"""What kernels know of a table of products at compile time: its shape, and bounds of its numbers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from ...product_tables import facts_of
 
 __all__ = ["NOT_SHORT", "NOT_WHOLE", "TableFacts", "table_facts"]
 
-#: gemmsim::NOT_SHORT and NOT_WHOLE: what stands for NaN among whole numbers.
+#: gemmsim::NOT_SHORT and NOT_WHOLE: the integers that represent NaN.
 NOT_SHORT: Final = -(2**15)
 NOT_WHOLE: Final = -(2**31)
 #: Largest table that blocks copy into shared memory: 65 x 65 double numbers, or 257 x 17 float ones. Every architecture
-#: has room for that beside a block's buffers.
+#: has room for it in addition to a block's buffers.
 _MOST_SHARED = 40 * 1024
-#: Facts are rounded up to a multiple of this, so that tables which differ little share kernels;
-#: all whole numbers count as multiples of 1.
+#: Bounds are rounded up to a multiple of this, so that tables which differ little share kernels. Tables of
+#: integers always have the quantum 1.
 _STEP = 4
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Rows and columns, with those of NaN; of finite products the significand bits, the exponent of the quantum, and
-    of a power of two that is larger than all. ``is_short``: whether all are integers of 16 bits but NOT_SHORT."""
+    """Rows and columns, including those of NaN, and bounds of the finite products.
+
+    ``p`` is the number of significand bits, ``quantum`` the exponent of the quantum, and ``top`` that of a power of two
+    above all products. ``is_short``: all are integers of 16 bits other than NOT_SHORT.
+    """
 
     rows: int
     columns: int
@@ -45,15 +48,15 @@ class TableFacts:
 
     @property
     def fits_float(self) -> bool:
-        """Whether float holds all products."""
+        """Whether float represents all products."""
         return self.p <= 24 and self.top <= 128 and self.quantum >= -149
 
     def is_shared(self, dtype: torch.dtype) -> bool:
-        """Whether each block has a copy of its own of entries of ``dtype``."""
+        """Whether each block has a copy of the entries of ``dtype``."""
         return self.entries * dtype.itemsize <= _MOST_SHARED
 
     def casts(self) -> tuple[CastNumbers, CastNumbers]:
-        """gemmsim::Cast of 1 and of the products; that their largest is finite is all that is said of it."""
+        """Return the gemmsim::Cast of 1 and of the products; it only says that the largest product is finite."""
         return described(1, 0, 0, -1.0, 1.0), described(self.p, self.quantum, self.top - 1, -1.0, 1.0)
 
     def __str__(self) -> str:
@@ -61,14 +64,14 @@ class TableFacts:
 
 
 def _up(x: int, *limits: int) -> int:
-    """``x`` rounded up to a multiple of the step, but not past a limit that it keeps."""
+    """Return ``x`` rounded up to a multiple of the step, but not past a limit that ``x`` does not exceed."""
     rounded = -(-x // _STEP) * _STEP
     return min([rounded, *(limit for limit in limits if limit >= x)])
 
 
 @lru_cache(maxsize=256)
 def table_facts(products: ProductTable) -> TableFacts:
-    """Those of ``products``."""
+    """Return the bounds of ``products``."""
     known = facts_of(products)
     rows, columns = products.shape
     p, top = _up(known.p, 24, 53), _up(known.emax + 1, 30, 128, 1024)

@@ -1,4 +1,4 @@
-"""Tiles that there are kernels for, by what a thread's registers hold; ``tiles.py`` says which one a product takes."""
+"""The tiles for which kernels exist, by the registers of a thread; ``tile_heuristic`` chooses one for a product."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from .tile_heuristic import Tile
 
 __all__ = ["DEPTH", "slots_of", "tiles_of"]
 
-#: Terms of a chunk (cutlass_kernels/gemm/simt/config.h).
+#: Number of terms of a chunk (cutlass_kernels/gemm/simt/config.h).
 DEPTH = 16
-#: Most outputs of a thread each way whose products are looked up: enough to hide a load, and room for more threads.
+#: Largest number of outputs of a thread in each direction where products are looked up. It is enough to hide a load,
+#: and has room for more threads.
 _MOST_LOOKED_UP = 4
-#: And whose additions are watched: four counts for each are kept in registers. (One where totals wait in pairs.)
+#: Largest number of outputs of a thread in each direction where events are counted: each has four counts in registers.
+#: It is one where partial sums are combined in pairs.
 _MOST_WATCHED = 2
 
 
@@ -32,7 +34,7 @@ def _in_pairs(what: Program) -> bool:
 
 
 def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrier) -> int:
-    """Most outputs of a thread each way: what its registers and the instruction cache take."""
+    """Return the largest number of outputs of a thread in each direction that registers and instruction cache allow."""
     random = [c for c in (what.add, what.mul) if c is not None and c.is_stochastic]
     if is_small_run(spec, what, operands):
         return 8 if carrier == Carrier.FLOAT and not what.wrappers else 4
@@ -55,7 +57,10 @@ def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrie
 
 @lru_cache(maxsize=4096)
 def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tuple[Tile, ...]:
-    """Tiles that there are kernels for: squares, most outputs of a thread first, then those of few rows or columns."""
+    """Return the tiles for which kernels exist.
+
+    Squares come first, those with the most outputs of a thread before others. Tiles of few rows or columns follow.
+    """
     what = program_of(accumulator, operands.group)
     packed, most, depth = is_packed_run(spec, what, operands), _most(spec, what, operands), _depth(what)
     least = 2 if packed else 1  # packed outputs come in pairs
@@ -68,7 +73,7 @@ def tiles_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> tu
 
 
 def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> list[Tile]:
-    """Tiles of 32 columns and few rows, where K is what there is most of: most threads of a block only load."""
+    """Return tiles of 32 columns and few rows, for products with a large K; most threads of a block only load."""
     scaled = operands.scale_a is not None or operands.scale_b is not None
     if what.method == Method.HARDWARE or scaled or operands.gathered or operands.select or operands.table is not None:
         return []
@@ -79,8 +84,11 @@ def _few_rows(what: Program, operands: Operands, packed: bool, most: int) -> lis
 
 
 def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
-    """The tile of large products: of 128 threads, so that a multiprocessor holds two blocks. A thread has as many
-    outputs as its registers have room for beside what they know of the operands; with fewer, chunks are deep."""
+    """Return the tile of large products, of 128 threads, so that two blocks fit a multiprocessor.
+
+    A thread has as many outputs as fit its registers together with what its steps need for the operands. With fewer
+    outputs, chunks are deep.
+    """
     wide = operands.layout_a != ANY_STRIDES and operands.layout_b != ANY_STRIDES
     if _is_copied(spec, what, operands):
         return Tile(8, 16 if _is_narrow(what) else 8, 16, 8, depth=2 * DEPTH, copied=True)
@@ -89,14 +97,17 @@ def _largest(spec: GemmSpec, what: Program, operands: Operands) -> Tile:
     modes = {cast.rounding.mode for cast in (what.add, what.mul) if cast is not None}
     away, directed = RoundingMode.RNA in modes, bool(modes & {RoundingMode.RU, RoundingMode.RD})
     deep = wide and not operands.gathered and (directed or not away)
-    if directed or (away and not wide):  # 64 registers and what their steps hold are too many
+    if directed or (away and not wide):  # 64 registers and those of the steps are too many
         return Tile(8, 4, 16, 16, depth=2 * DEPTH if deep else DEPTH)
     return Tile(8, 8, 16, 8, depth=2 * DEPTH if deep else DEPTH)
 
 
 def _is_copied(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether operands are taken to shared memory as they lie: float32 without gaps, which nothing rounds, for a
-    register in float32. Not beside an addend, which takes as many registers as the outputs."""
+    """Whether operands are copied to shared memory unchanged.
+
+    They must be float32 without gaps, which nothing rounds, for a register in float32. There must be no addend, which
+    takes as many registers as the outputs.
+    """
     if what.method != Method.REGISTER or what.wrappers or operands.gathered or operands.c is not None:
         return False
     if operands.table is not None or operands.watch or ANY_STRIDES in (operands.layout_a, operands.layout_b):
@@ -107,8 +118,11 @@ def _is_copied(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 
 def _is_narrow(what: Program) -> bool:
-    """Whether a thread has room for 128 outputs beside what their steps hold: of float32 itself, and of nearest
-    registers of at most 11 bits whose numbers, -0 among them, end well before float32's do."""
+    """Whether a thread has room for 128 outputs in addition to the registers of its steps.
+
+    This is true for float32 itself. It is also true for nearest registers of at most 11 bits with -0, whose range is
+    well inside that of float32.
+    """
     if what.mul is not None or what.add.rounding.mode is not RoundingMode.RNE:
         return False
     add = cast_numbers(what.add)
@@ -116,7 +130,7 @@ def _is_narrow(what: Program) -> bool:
 
 
 def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    """Whether formats prove that every product lies on the register's grid, and nothing is rounded while loaded."""
+    """Whether formats prove that every product is a multiple of the register's quantum, and loads round nothing."""
     if what.method != Method.REGISTER or what.mul is not None or operands.gathered or operands.c is not None:
         return False
     casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
@@ -128,7 +142,7 @@ def _is_lean(spec: GemmSpec, what: Program, operands: Operands) -> bool:
 
 
 def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
-    """Most outputs of a thread each way."""
+    """Return the largest number of outputs of a thread in each direction."""
     most = _is_heavy(spec, what, operands, carrier_for(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
@@ -138,7 +152,7 @@ def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
 
 
 def _depth(what: Program) -> int:
-    """Terms of a chunk: a chip's instruction takes up to 64 at once."""
+    """Return the number of terms of a chunk; a chip's instruction takes up to 64 at once."""
     if what.method == Method.HARDWARE and what.hardware is not None:
         return 64 if what.hardware.products > 32 else 32
     return DEPTH
@@ -146,7 +160,10 @@ def _depth(what: Program) -> int:
 
 @lru_cache(maxsize=4096)
 def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> float:
-    """Instructions of a product, roughly, for the choice of a tile: of the loop that well-behaved numbers take."""
+    """Return the approximate number of instructions of a product, for the choice of a tile.
+
+    It is that of the loop for well-behaved numbers.
+    """
     what = program_of(accumulator, operands.group)
     if is_packed_run(spec, what, operands):
         return 0.5

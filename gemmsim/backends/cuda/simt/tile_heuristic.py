@@ -1,7 +1,7 @@
-"""Which tile of outputs a block has: the one that a model of its time makes cheapest for M, N, K and a GPU.
+"""Chooses the tile of outputs of a block: the cheapest for M, N, K and a GPU in a model of its time.
 
-Every tile gives the same bits, since the order over k is the spec's. What differs is how much of a tile lies inside the
-matrix, how evenly tiles fill the multiprocessors, and how many instructions a product has. All figures are of machine
+Every tile gives the same bits, because the order over k is the spec's. Tiles differ in how much of them lies inside the
+matrix, how evenly they fill the multiprocessors, and how many instructions a product has. All figures come from machine
 code and manuals; none was fitted to a time measured on a GPU.
 """
 
@@ -17,32 +17,34 @@ import torch
 
 __all__ = ["FEW_ROWS", "MULTIPROCESSORS", "Problem", "Tile", "cheapest", "cycles", "multiprocessors_of"]
 
-#: Of an H100 or H200: what products that run nowhere (tests, explanations) are planned for.
+#: Multiprocessors of an H100 or H200. Tiles are chosen for these where no product runs (tests, explanations).
 MULTIPROCESSORS: Final = 132
-#: Most rows for which tiles with threads that only load are taken: with more, an operand is read too often.
+#: Largest number of rows for tiles with threads that only load. With more rows, an operand is read too often.
 FEW_ROWS: Final = 16
 #: Schedulers, lanes, threads, registers and bytes of shared memory of a multiprocessor.
 _SCHEDULERS, _LANES, _THREADS, _REGISTERS, _SHARED = 4, 128, 2048, 65536, 227 << 10
 #: Cycles from an operation to the next one that needs its result.
 _LATENCY = 4
-#: Cycles that a warp waits for shared memory in each term, unless others have work meanwhile.
+#: Cycles that a warp waits for shared memory in each term, unless other warps have work meanwhile.
 _WAIT = 6
-#: Instructions of a thread: to load, convert, measure and store an element; a chunk's barrier, planning and branches;
-#: an output's rounding and store; to find a tile and start it.
+#: Instructions of a thread: to load, convert, measure and store an element; for a chunk's barrier, choice of loop and
+#: branches;
+#: for an output's rounding and store; to find a tile and start it.
 _ELEMENT, _CHUNK, _OUTPUT, _START = 6, 110, 14, 600
-#: Cycles until the first of several chunks under way has passed through two places in shared memory.
+#: Cycles until the first of several chunks in the pipeline has passed through two places in shared memory.
 _FILL = 1500
-#: Position among a kernel's tiles of the one to take, whatever it costs (the last one where there are fewer); ``None``:
-#: the cheapest. Read whenever a kernel is chosen, so that tests have the tiles of large products for small ones.
+#: Index among a kernel's tiles of the one to use, whatever it costs (the last one where there are fewer). ``None``
+#: means the cheapest. It is read whenever a kernel is chosen, so that tests can use tiles of large products for small
+#: ones.
 _asked: int | None = None
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's outputs: each of ``down`` x ``across`` threads has ``rows`` x ``cols`` of them.
+    """The outputs of a block: each of ``down`` x ``across`` threads has ``rows`` x ``cols`` of them.
 
-    ``depth``: terms of a chunk in shared memory. ``loaders``: further threads, which load and do nothing else, with
-    ``stages`` chunks on their way to them. ``copied``: chunks lie in shared memory as they do in global memory.
+    ``depth``: terms of a chunk in shared memory. ``loaders``: additional threads that only load, with ``stages`` chunks
+    in the pipeline to them. ``copied``: chunks have the same layout in shared memory as in global memory.
     """
 
     rows: int
@@ -72,7 +74,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Problem:
-    """A batch of products (``m``, ``k``) by (``k``, ``n``), on a GPU with so many ``multiprocessors``.
+    """A batch of products (``m``, ``k``) by (``k``, ``n``), on a GPU with ``multiprocessors`` multiprocessors.
 
     ``slots``: instructions of a product, without loads.
     """
@@ -89,7 +91,10 @@ class Problem:
 
 
 def _resident(tile: Tile) -> int:
-    """Blocks that a multiprocessor holds at once: accumulators, operands and addresses take registers."""
+    """Return the number of blocks that run at once on a multiprocessor.
+
+    Accumulators, operands and addresses take registers.
+    """
     outputs = tile.rows * tile.cols
     registers = min(255, 40 + 3 * outputs // 2 + 2 * (tile.rows + tile.cols))
     shared = 4 * tile.depth * (2 * (tile.height + tile.width + 8) + tile.stages * tile.width)  # of floats
@@ -97,16 +102,16 @@ def _resident(tile: Tile) -> int:
 
 
 def _at_once(tile: Tile, problem: Problem, blocks: int) -> float:
-    """Cycles in which a multiprocessor computes ``blocks`` tiles that run at once."""
+    """Return the cycles in which a multiprocessor computes ``blocks`` tiles that run at once."""
     if not blocks:
         return 0.0
     outputs = tile.rows * tile.cols
     reads = -(-tile.rows // 4) - (-tile.cols // 4)
     elements = (tile.height + tile.width) * tile.depth / tile.threads
     term = outputs * problem.slots + reads + (_ELEMENT * elements + _CHUNK) / tile.depth
-    if tile.loaders:  # what loads does not wait for what computes
+    if tile.loaders:  # threads that load do not wait for threads that compute
         term = outputs * problem.slots + reads + _CHUNK / tile.depth
-        elements = (tile.height + tile.width) * blocks / _LANES  # a term's, for each lane
+        elements = (tile.height + tile.width) * blocks / _LANES  # elements of a term, for each lane
         each = max(ceil(blocks * tile.down * tile.across / 128) * term + _ELEMENT * elements, _LATENCY * problem.slots)
         warps = ceil(blocks * tile.down * tile.across / 128)
     else:
@@ -117,14 +122,16 @@ def _at_once(tile: Tile, problem: Problem, blocks: int) -> float:
 
 
 def cycles(tile: Tile, problem: Problem) -> float:
-    """Computed cycles of the multiprocessor with the most tiles. Tiles that do not fit at once follow each other."""
+    """Return the computed cycles of the multiprocessor with the most tiles. Tiles that do not fit at once run in
+    sequence.
+    """
     most, resident = ceil(problem.tiles(tile) / problem.multiprocessors), _resident(tile)
     rounds, rest = divmod(most, resident)
     return rounds * _at_once(tile, problem, resident) + _at_once(tile, problem, rest)
 
 
 def cheapest(tiles: Sequence[Tile], problem: Problem) -> Tile:
-    """The tile with the fewest ``cycles``, of several the first; the one that tests ask for, if they do."""
+    """Return the tile with the fewest ``cycles``, the first one of several; or the one that a test requires."""
     if _asked is not None:
         return tiles[min(_asked, len(tiles) - 1)]
     fitting = [tile for tile in tiles if not tile.loaders or problem.m <= FEW_ROWS]
@@ -137,7 +144,7 @@ def _multiprocessors(index: int) -> int:
 
 
 def multiprocessors_of(device: torch.device) -> int:
-    """Multiprocessors of a GPU; ``MULTIPROCESSORS`` for any other device."""
+    """Return the number of multiprocessors of a GPU; ``MULTIPROCESSORS`` for any other device."""
     if device.type != "cuda":
         return MULTIPROCESSORS
     return _multiprocessors(torch.cuda.current_device() if device.index is None else device.index)
