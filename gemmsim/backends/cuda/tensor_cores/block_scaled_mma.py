@@ -1,7 +1,8 @@
-"""Kernels of family ``gemm_tensor``: products of block formats on tensor cores (cutlass_kernels/mx/tensor_*.h).
+"""Kernels of family ``gemm_tensor``: products of block formats on tensor cores (cutlass_kernels/mx/block_scaled_*.h).
 
-Tensor cores add as they add: these products have other bits than those of accumulators. A spec that names the
-block-scaled instruction itself takes it through ``scaled_instruction``, once it was found equal to its model.
+The sums are those of tensor cores, so these products have other bits than those of accumulators. A spec that names the
+block-scaled instruction itself runs it through ``native_mma_block_scaled``, once a self-check found it equal to its
+model.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class TensorArgs(ctypes.Structure):
 
 
 def _is_native(a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str) -> bool:
-    """Whether one block-scaled instruction takes both: mxf8f6f4 a code a byte, mxf4nvf4 two."""
+    """Whether one block-scaled instruction takes both: mxf8f6f4 one code per byte, mxf4nvf4 two."""
     if not {a.element, b.element} <= _SCALED_ELEMENTS or packing_a != packing_b:
         return False
     if (a.scale, a.block_size) != (b.scale, b.block_size):
@@ -73,8 +74,11 @@ def _is_native(a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str) -
 
 
 def route_of(arch: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str) -> str:
-    """gemmsim::TensorRoute on ``arch``: the block-scaled instruction where it exists and takes both formats, else warp
-    groups' instructions, else warps', of values in bfloat16."""
+    """Return the gemmsim::TensorRoute on ``arch``.
+
+    It is the block-scaled instruction where that exists and takes both formats. Otherwise it is the instruction of warp
+    groups if ``arch`` has it, else that of warps, both on values in bfloat16.
+    """
     if _is_native(a, b, packing_a, packing_b):
         if arch in _ARCHS["BLOCK_SCALED"]:
             return "BLOCK_SCALED"
@@ -88,7 +92,7 @@ def route_of(arch: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_
 def tensor_source(
     route: str, a: BlockFormat, b: BlockFormat, packing_a: str, packing_b: str, out: torch.dtype
 ) -> KernelSource:
-    """The kernel of one route, pair of formats and result dtype."""
+    """Return the kernel of one route, pair of formats and result dtype."""
     header = _HEADERS.get(route, "block_scaled_values.h")
     result = KERNEL_DTYPES[out].label
     config = (
@@ -106,13 +110,13 @@ def tensor_source(
     )
     name = f"{a}*{b}, {packing_a} {packing_b} to {result.lower()}, {route.lower()}"
     shared = _SHARED[route]
-    if route == "TENSOR_MEMORY":  # two buffers of both operands' scales for 128 bytes of each line
+    if route == "TENSOR_MEMORY":  # add two buffers of both operands' scales for 128 bytes of each line
         shared += 4 * _TILE * (128 * (2 if packing_a == "lo_first" else 1) // a.block_size)
     return KernelSource("gemm_tensor", name, text, _THREADS, shared, archs=_ARCHS[route])
 
 
 def refuses(a: Coded, b: Coded, out: Tensor) -> Refusal | None:
-    """Why ``gemm_tensor_cores`` does not take these operands, or ``None``."""
+    """Return why ``gemm_tensor_cores`` does not take these operands, or ``None``."""
     for name, x, line, term in (("a", a, 0, 1), ("b", b, 1, 0)):
         if x.codes.dim() != 2:
             return Refusal("batches: it takes two matrices")
@@ -131,14 +135,15 @@ def refuses(a: Coded, b: Coded, out: Tensor) -> Refusal | None:
 def gemm_tensor_cores(a: Coded, b: Coded, out: Tensor) -> Ran:
     """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N), with the sums of tensor cores.
 
-    On sm_120a and sm_100a the block-scaled instructions mxf8f6f4, mxf4 and mxf4nvf4 take codes and scales of OCP
-    formats (on sm_100a not those of 6 bits) and NVFP4 as they are; elsewhere, and for other formats, element times
-    scale is rounded to bfloat16 once (exact between 2^-133 and 2^128) and multiplied by warp groups' (sm_90a) or warps'
-    instructions. Scales of whole tensors multiply the sums, rounded to binary32 once. ``out``: any float dtype, to
-    nearest even.
+    On sm_120a and sm_100a the block-scaled instructions mxf8f6f4, mxf4 and mxf4nvf4 read codes and scales of OCP
+    formats (on sm_100a not those of 6 bits) and NVFP4 directly. On other architectures, and for other formats, element
+    times scale is rounded to bfloat16 once (exact between 2^-133 and 2^128). Instructions of warp groups (sm_90a) or
+    warps multiply these values. Scales of whole tensors multiply the sums, which are rounded to binary32 once. ``out``
+    may have any float dtype, with rounding to nearest even.
 
-    On sm_90a operands are decoded once where ``decodes_once`` counts fewer cycles, which takes 2 (M + N) K bytes of
-    memory and 4 M N for results that are not float32; else in every tile: the same numbers in the same order.
+    On sm_90a operands are decoded once where ``decodes_once`` counts fewer cycles. This takes 2 (M + N) K bytes of
+    memory, and 4 M N for results that are not float32. Otherwise they are decoded in every tile, to the same numbers in
+    the same order.
 
     Raises:
         UnsupportedSpec: if ``refuses`` gives a reason.
@@ -163,13 +168,13 @@ def gemm_tensor_cores(a: Coded, b: Coded, out: Tensor) -> Ran:
 
 
 def run_tensor(source: KernelSource, a: Coded, b: Coded, out: Tensor) -> None:
-    """Launch ``source`` on operands that ``refuses`` lets pass."""
+    """Launch ``source`` on operands that ``refuses`` accepts."""
     args = tensor_args(a, b, out)
     launch(source, out.device, (-(-args.m // _TILE), -(-args.n // _TILE), 1), args)
 
 
 def tensor_args(a: Coded, b: Coded, out: Tensor) -> TensorArgs:
-    """Arguments of a product; ``out`` has unit stride along its columns."""
+    """Return the arguments of a product; ``out`` must have unit stride along its columns."""
     args = TensorArgs(m=out.shape[0], n=out.shape[1], k=a.size, out=out.data_ptr(), out_row=out.stride(0))
     args.a, args.a_row, args.scale_a, args.scale_a_row = (
         a.codes.data_ptr(), a.codes.stride(0), a.scales.data_ptr(), a.scales.stride(0),
@@ -182,10 +187,10 @@ def tensor_args(a: Coded, b: Coded, out: Tensor) -> TensorArgs:
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel of each route and kind of instruction."""
+    """Yield a kernel of each route and kind of instruction."""
     e4m3, e3m2, e2m1, nvfp4 = (parse_block(name) for name in ("mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "nvfp4"))
     f32, bf16 = torch.float32, torch.bfloat16
-    # The same code on every architecture, and slow to compile
+    # This code is the same on every architecture and slow to compile, so only two architectures are listed.
     yield replace(tensor_source("WARP", e4m3, e2m1, "bytes", "lo_first", bf16), archs=("sm_80", "sm_100a"))
     yield tensor_source("WARP_GROUP", e4m3, e4m3, "bytes", "bytes", bf16)
     yield tensor_source("BLOCK_SCALED", e4m3, e3m2, "bytes", "bytes", bf16)

@@ -1,8 +1,7 @@
-"""Kernels of family ``gemm_collective``: matrix products by CUTLASS' own mainloop for Hopper
-(cutlass_kernels/collective/kernel.h).
+"""Kernels of family ``gemm_collective``: products by CUTLASS' own mainloop for Hopper (collective/kernel.h).
 
-What silicon computes is not known here; where a spec names its bits, ``tensor_cores`` compares before anything calls
-this. ``gemmsim.cutlass_acceleration`` takes what it computes.
+This module does not know the bits of the hardware. Where a spec names its bits, ``route`` compares them with the model
+before any other use. ``gemmsim.cutlass_acceleration`` uses the results as they are.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 
 _THREADS = 384
 ARCH = "sm_90a"
-#: gemmsim::Element, the dtype, and CUtensorMapDataType.
+#: For each format: gemmsim::Element, the dtype, and CUtensorMapDataType.
 _ELEMENTS = {
     "f16": ("F16", torch.float16, "UINT16"),
     "bf16": ("BF16", torch.bfloat16, "UINT16"),
@@ -46,19 +45,22 @@ _ELEMENTS = {
     "e5m2": ("E5M2", torch.float8_e5m2, "UINT8"),
 }
 _FP8 = ("e4m3", "e5m2")
-#: Terms between promotions.
+#: Number of terms between promotions.
 PROMOTION = 128
-#: Bytes of a line in a tile: the period of the swizzle.
+#: Bytes of a line in a tile, which are the period of the swizzle.
 _LINE = 128
 _MOST = 2**31 - 1
-#: Multiply-adds from which the mainloop is worth the 9 to 15 s of CPU that compiling it takes once.
+#: Multiply-adds from which the mainloop is worth the 9 to 15 s of CPU time for compiling it once.
 LARGE = 1 << 33
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One mainloop: names of the operands' formats, and the terms after which a sum goes to a register of binary32 (FP8
-    alone; 0: one register of the instruction for all terms)."""
+    """One mainloop: the names of the operands' formats, and the number of terms between promotions.
+
+    After ``promoted`` terms a sum is added to a register of binary32 (FP8 only). 0 means one register of the
+    instruction for all terms.
+    """
 
     a: str
     b: str
@@ -66,12 +68,12 @@ class Collective:
 
     @property
     def dtypes(self) -> tuple[torch.dtype, torch.dtype]:
-        """Of the operands as the kernel reads them."""
+        """Dtypes of the operands as the kernel reads them."""
         return _ELEMENTS[self.a][1], _ELEMENTS[self.b][1]
 
     @property
     def tiling(self) -> Tiling:
-        """Tiles, stages and shared memory as CUTLASS' builder chooses them; the machine code is compared with it."""
+        """Tiles, stages and shared memory as CUTLASS' builder chooses them; the machine code is compared with them."""
         size = self.dtypes[0].itemsize
         n, stages, shared = (128, 7, 230528) if self.promoted else (256, 4, 197760)
         return Tiling(128, n, _LINE // size, stages, shared, size, self.promoted)
@@ -82,7 +84,7 @@ class Collective:
 
 
 def collective_of(chain: Chain) -> Collective | Refusal:
-    """The mainloop that computes what ``chain`` means, as far as its tables say, or why there is none."""
+    """Return the mainloop that computes what ``chain`` means, as far as its tables say, or why there is none."""
     one = chain.instruction
     if one.unit != "wgmma" or one.d != "f32" or one.a not in _ELEMENTS or one.b not in _ELEMENTS:
         return Refusal(f"no mainloop of CUTLASS is built for {chain}")
@@ -93,7 +95,7 @@ def collective_of(chain: Chain) -> Collective | Refusal:
 
 @lru_cache(maxsize=64)
 def collective_source(collective: Collective) -> KernelSource:
-    """The kernel of a mainloop."""
+    """Return the kernel of a mainloop."""
     config = (
         f".a = gemmsim::Element::{_ELEMENTS[collective.a][0]}, .b = gemmsim::Element::{_ELEMENTS[collective.b][0]}, "
         f".promoted = {collective.promoted}"
@@ -115,7 +117,7 @@ def collective_source(collective: Collective) -> KernelSource:
 
 @lru_cache(maxsize=64)
 def check_kernel(collective: Collective, arch: str) -> None:
-    """That the compiled kernel reads its parameters as they are written here.
+    """Check that the compiled kernel reads its parameters in the layout that this package writes.
 
     Raises:
         CudaError: if not, or if it cannot be compiled.
@@ -125,7 +127,7 @@ def check_kernel(collective: Collective, arch: str) -> None:
 
 
 def refuses_collective(a: Tensor, out: Tensor) -> Refusal | None:
-    """Why no mainloop computes a product of ``a`` (\\*B, M, K) to ``out`` (\\*B, M, N), or ``None``."""
+    """Return why no mainloop computes a product of ``a`` (\\*B, M, K) to ``out`` (\\*B, M, N), or ``None``."""
     if out.numel() == 0:
         return Refusal("the result has no elements")
     if a.shape[-1] == 0:
@@ -137,7 +139,7 @@ def refuses_collective(a: Tensor, out: Tensor) -> Refusal | None:
 
 
 def device_refuses(device: torch.device) -> Refusal | None:
-    """Why this device runs no mainloop of CUTLASS, or ``None``."""
+    """Return why this device runs no mainloop of CUTLASS, or ``None``."""
     if not _is_gpu(device):
         return Refusal(f"CUTLASS runs on GPUs of compute capability 9.0, not on {device.type}")
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -157,10 +159,11 @@ def _is_gpu(device: torch.device) -> bool:
 def gemm_collective(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, collective: Collective
 ) -> KernelSource:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); the kernel that ran.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); return the kernel that
+    ran.
 
-    Operand and output casts are those of ``spec``, bit for bit; the sums are what the mainloop makes of them: whole
-    tiles of K, filled up with zeros. Ask ``refuses_collective`` first.
+    Operand and output casts are those of ``spec``, bit for bit. The sums are those of the mainloop over whole tiles of
+    K, padded with zeros. Call ``refuses_collective`` first.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched, or is laid out otherwise than this version expects.
@@ -188,9 +191,9 @@ def _index(out: Tensor) -> int:
 
 
 def _mapped(x: Tensor, terms: int, batch: int, name: str) -> tuple[Tensor, Lines]:
-    """Bytes of (1 or ``batch``, lines, bytes) as TMA reads them, and the tensor that holds them.
+    """Return the bytes of (1 or ``batch``, lines, bytes) as TMA reads them, and the tensor that stores them.
 
-    TMA takes no stride of 0: what batches or lines share is written once for each.
+    TMA accepts no stride of 0, so shared batches or lines are written once for each use.
     """
     lines, size = x.shape[1:]
     x = x.expand(batch, lines, size)
@@ -201,11 +204,11 @@ def _mapped(x: Tensor, terms: int, batch: int, name: str) -> tuple[Tensor, Lines
     return x, Lines(x.data_ptr(), terms, lines, batch, line, whole, _ELEMENTS[name][2])
 
 
-#: What CI compiles: the mainloops for two bytes and for one, with promotion.
+#: The mainloops that CI compiles: for elements of two bytes, and of one byte with promotion.
 _LISTED = (Collective("bf16", "bf16"), Collective("e4m3", "e4m3", PROMOTION))
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of a few mainloops."""
+    """Yield a kernel for each of a few mainloops."""
     for one in _LISTED:
         yield collective_source(one)

@@ -1,8 +1,8 @@
-"""The parameters of a CUTLASS kernel, laid out here: no host compiler sees CUTLASS' types, whose functions for that
-(``to_underlying_arguments``) therefore do not run.
+"""Lays out the parameters of a CUTLASS kernel in Python.
 
-Where members lie, and what tiles and boxes the compiled kernel has, is exported by the machine code
-(cutlass_kernels/collective/layout.h) and compared with this record before a kernel is launched.
+No host compiler sees CUTLASS' types, so its functions for this (``to_underlying_arguments``) cannot run. The machine
+code exports the offsets of members and the compiled kernel's tiles and boxes (cutlass_kernels/collective/layout.h).
+They are compared with this record before a kernel is launched.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Divide(ctypes.Structure):
 
 
 class CollectiveParams(ctypes.Structure):
-    """``GemmUniversal::Params`` of gemmsim::CollectiveGemm, the members of its members one after the other."""
+    """``GemmUniversal::Params`` of gemmsim::CollectiveGemm, with nested members in sequence."""
 
     _fields_ = [
         ("mode", c_int32), ("problem", c_int32 * 4), ("_0", c_uint8 * 44),
@@ -54,8 +54,10 @@ class CollectiveParams(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a kernel was made for: outputs and terms of a tile, stages, bytes of shared memory, of an operand's
-    element; ``promoted``: terms between promotions, 0 for none. Two blocks, one below the other, are a cluster."""
+    """Compile-time sizes of a kernel: outputs and terms of a tile, stages, bytes of shared memory and of an element.
+
+    ``promoted``: terms between promotions, 0 for none. Two blocks, one below the other, form a cluster.
+    """
 
     m: int
     n: int
@@ -65,15 +67,17 @@ class Tiling:
     element: int
     promoted: int
 
-    #: Blocks of a cluster along M and N, and terms of one instruction times the bytes of an element.
+    #: Blocks of a cluster along M and N; terms of one instruction times the bytes of an element.
     CLUSTER = (2, 1)
     INSTRUCTION = 32
 
 
 @dataclass(frozen=True)
 class Lines:
-    """An operand in memory: ``batch`` matrices of ``lines`` lines of ``terms`` terms; strides in bytes. ``kind``: the
-    name of its elements among CUtensorMapDataType."""
+    """An operand in memory: ``batch`` matrices of ``lines`` lines of ``terms`` terms; strides are in bytes.
+
+    ``kind`` is the name of its elements in CUtensorMapDataType.
+    """
 
     address: int
     terms: int
@@ -84,10 +88,10 @@ class Lines:
     kind: str
 
 
-#: RasterOrder of CUTLASS: which of M and N neighbouring blocks go along.
+#: RasterOrder of CUTLASS: the dimension, M or N, along which consecutive blocks lie.
 _ALONG_M, _ALONG_N = 0, 1
 _GEMM_MODE = 0
-#: Clusters that follow each other across the raster order, as a power of two: their tiles meet in the cache.
+#: Largest log2 of the number of consecutive clusters across the raster order. Their tiles share data in the cache.
 _MOST_SWIZZLE = 3
 
 
@@ -96,7 +100,7 @@ def _offset(name: str) -> int:
 
 
 def _expected(tiling: Tiling) -> dict[str, int]:
-    """What ``collective_layout`` should export, in its order."""
+    """Return what ``collective_layout`` should export, in its order."""
     problem, map_a, out = _offset("problem"), _offset("map_a"), _offset("out")
     left, right = tiling.m * tiling.k * tiling.element, tiling.n * tiling.k * tiling.element
     found = {
@@ -124,7 +128,7 @@ def _expected(tiling: Tiling) -> dict[str, int]:
 
 
 def check_layout(cubin: bytes, tiling: Tiling, kernel: str) -> None:
-    """That the machine code means by its parameters what this module does.
+    """Check that the machine code uses the parameters as this module writes them.
 
     Raises:
         CudaError: if not, with the first member that lies elsewhere.
@@ -143,23 +147,26 @@ def check_layout(cubin: bytes, tiling: Tiling, kernel: str) -> None:
         raise CudaError(message(asked, "the layout of nvidia-cutlass 4.2.0.0", do))
 
 
-#: CUtensorMapDataType of cuda.h: bytes are moved, as CUTLASS says it, whatever they mean.
+#: CUtensorMapDataType of cuda.h. As in CUTLASS, maps only move bytes, so any type of the right size will do.
 _KINDS = {"UINT8": 0, "UINT16": 1}
 #: CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_128B, _FLOAT_OOB_FILL_NONE (zeros).
 _MODES = (0, 3, 2, 0)
 _ALIGNMENT = 64
-#: The version of CUDA that brought tensor maps.
+#: The first version of CUDA with tensor maps.
 _SINCE = 12000
 
 
 @lru_cache(maxsize=1)
 def _encoder() -> Any:
-    """``cuTensorMapEncodeTiled`` itself: the wrapper of cuda-bindings writes the map where Python put an object, at a
-    multiple of 16 bytes, and the driver asks for one of 64."""
+    """Return ``cuTensorMapEncodeTiled`` itself.
+
+    The wrapper of cuda-bindings writes the map into a Python object at a multiple of 16 bytes. The driver requires a
+    multiple of 64 bytes.
+    """
     driver = cuda_driver()
     try:
         status, address, _ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", _SINCE, 0)
-    except RuntimeError as error:  # of cuda-bindings without a driver
+    except RuntimeError as error:  # cuda-bindings raises this without a driver
         raise DriverError(f"The CUDA driver cannot be asked for tensor maps: {error}") from error
     if int(status) or not int(address):
         raise DriverError(f"The CUDA driver has no tensor maps: {getattr(status, 'name', status)}.")
@@ -168,8 +175,10 @@ def _encoder() -> Any:
 
 
 def encode_map(kind: str, address: int, dims: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> bytes:
-    """What ``cuTensorMapEncodeTiled`` makes of these: elements, as CUtensorMapDataType names them; where they begin;
-    sizes, the innermost first; strides in bytes of all but that; what one instruction brings.
+    """Return the tensor map that ``cuTensorMapEncodeTiled`` makes.
+
+    ``kind``: elements as CUtensorMapDataType names them. ``address``: start of the data. ``dims``: sizes, the innermost
+    first. ``strides``: strides in bytes of all dimensions but the innermost. ``box``: sizes that one instruction loads.
 
     Raises:
         DriverError: if the driver refuses them, or there is none.
@@ -188,15 +197,21 @@ def encode_map(kind: str, address: int, dims: tuple[int, ...], strides: tuple[in
 
 @lru_cache(maxsize=4096)
 def tensor_map(x: Lines, terms: int, lines: int) -> bytes:
-    """The 128 bytes that say to TMA how to bring boxes of ``terms`` by ``lines`` of ``x``, swizzled by 128 bytes; terms
-    and lines beyond the last are zeros."""
+    """Return the 128 bytes with which TMA loads boxes of ``terms`` by ``lines`` of ``x``, swizzled by 128 bytes.
+
+    Terms and lines beyond the last are zeros.
+    """
     dims, strides = (x.terms, x.lines, x.batch), (x.line_stride, x.batch_stride)
     return encode_map(x.kind, x.address, dims, strides, (terms, lines, 1))
 
 
 def _divide(divisor: int) -> _Divide:
-    """Quotients of 64-bit numbers: the high half of ``(x + round_up) * multiplier``, then a shift (Robison, N-bit
-    unsigned division via N-bit multiply-add, ARITH 2005). Powers of two have the multiplier 0: a shift alone."""
+    """Return the constants of a division of 64-bit numbers: the high half of ``(x + round_up) * multiplier``, then a
+    shift.
+
+    Source: Robison, N-bit unsigned division via N-bit multiply-add, ARITH 2005. Powers of two have the multiplier 0,
+    which means a shift alone.
+    """
     shift = divisor.bit_length() - 1
     if divisor == 1 << shift:
         return _Divide(divisor, 0, shift, 0)
@@ -209,7 +224,7 @@ def _shift(divisor: int) -> _Shift:
 
 
 def _blocks(m: int, n: int, tiling: Tiling) -> tuple[int, int, int]:
-    """Blocks along M and N, whole clusters of them, and the largest swizzle (a power of two) that adds none."""
+    """Return the blocks along M and N, in whole clusters, and the log2 of the largest swizzle that adds no blocks."""
     along_m, along_n = (
         -(-size // (tile * side)) * side
         for size, tile, side in zip((m, n), (tiling.m, tiling.n), Tiling.CLUSTER, strict=True)
@@ -221,7 +236,7 @@ def _blocks(m: int, n: int, tiling: Tiling) -> tuple[int, int, int]:
 
 
 def grid_of(m: int, n: int, batch: int, tiling: Tiling, processors: int) -> tuple[int, int, int]:
-    """The grid: as many clusters as ``processors`` hold at once, one block each, or as there are tiles for."""
+    """Return the grid: one block per processor in as many clusters as run at once, or as there are tiles for."""
     along_m, along_n, _ = _blocks(m, n, tiling)
     side = Tiling.CLUSTER[0]
     clusters = min(max(processors // side, 1), along_m * along_n * batch // side)
@@ -231,7 +246,9 @@ def grid_of(m: int, n: int, batch: int, tiling: Tiling, processors: int) -> tupl
 def params_of(
     a: Lines, b: Lines, out: int, out_strides: tuple[int, int], tiling: Tiling, processors: int
 ) -> CollectiveParams:
-    """The record for the product of ``a`` and ``b``; ``out``: an address, strides of rows and batches in elements.
+    """Return the record for the product of ``a`` and ``b``.
+
+    ``out`` is an address; ``out_strides`` are strides of rows and batches in elements.
 
     Raises:
         DriverError: if the driver refuses a tensor map.
@@ -239,7 +256,7 @@ def params_of(
     args = CollectiveParams(mode=_GEMM_MODE, out=out, out_row=out_strides[0], out_batch=out_strides[1])
     args.problem[:] = (a.lines, b.lines, a.terms, a.batch)
     cluster_m, cluster_n = Tiling.CLUSTER
-    # Blocks of a cluster bring a share each of what all of them read: those below each other, of B.
+    # Each block of a cluster loads a share of the data that all of them read. Blocks below each other share B.
     args.map_a[:] = tensor_map(a, tiling.k, tiling.m // cluster_n)
     args.map_b[:] = tensor_map(b, tiling.k, tiling.n // cluster_m)
     args.bytes_a, args.bytes_b = (side * tiling.k * tiling.element for side in (tiling.m, tiling.n))

@@ -1,6 +1,8 @@
-"""How products of operands in block formats run on a GPU, in words: which kernels, and what tensor cores do there.
+"""Describes in words how products of operands in block formats run on a GPU: which kernels and tensor cores compute
+them.
 
-Nothing is run or compiled."""
+Nothing is run or compiled.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from .block_scaled_mma import route_of
 
 __all__ = ["block_core_words", "block_words"]
 
-#: Ops of Blackwell that take scales, and the architecture whose tables have them.
+#: The architecture whose tables have ops with scales, and these ops.
 _ARCH, _OPS = "blackwell", ("mxf4", "mxf4nvf4", "mxf8f6f4")
-#: What ``gemm_tensor_cores`` multiplies by, as ``route_of`` names it.
+#: The instructions that ``gemm_tensor_cores`` uses, by the names of ``route_of``.
 _ROUTES = {
     "WARP": "warps' instructions on values in bfloat16",
     "WARP_GROUP": "wgmma on values in bfloat16",
@@ -27,7 +29,7 @@ _ROUTES = {
 
 
 def block_words(spec: GemmSpec) -> str | None:
-    """What happens to codes and scales on a GPU, and what computes the product; ``None`` without block formats."""
+    """Say how codes and scales are read on a GPU, and what computes the product; ``None`` without block formats."""
     blocks = _blocks(spec)
     if not blocks:
         tensors = [name for name, fmt in (("a", spec.a), ("b", spec.b)) if isinstance(fmt, TENSOR_FORMATS)]
@@ -47,9 +49,10 @@ def block_words(spec: GemmSpec) -> str | None:
 
 
 def block_core_words(spec: GemmSpec) -> str | None:
-    """Why no tensor core of a Hopper computes ``spec``, and what a Blackwell's do; ``None`` without block formats.
+    """Say why no tensor core of a Hopper computes ``spec``, and what a Blackwell's do; ``None`` without block formats.
 
-    Of a spec that names an instruction: what runs where it is not taken (``tensor_core_words`` says whether it is).
+    For a spec that names an instruction, say what runs where the instruction is not used (``tensor_core_words`` says
+    whether it is).
     """
     blocks = _blocks(spec)
     if not blocks:
@@ -70,13 +73,13 @@ def block_core_words(spec: GemmSpec) -> str | None:
 
 
 def _blocks(spec: GemmSpec) -> dict[str, BlockFormat]:
-    """Operands in block formats, by name."""
+    """Return the operands in block formats, by name."""
     return {name: fmt for name, fmt in (("a", spec.a), ("b", spec.b)) if isinstance(fmt, BlockFormat)}
 
 
 @lru_cache(maxsize=1024)
 def _named(spec: GemmSpec) -> GemmSpec | None:
-    """The spec of Blackwell's own instruction on these operands, if a kernel issues one."""
+    """Return the spec of Blackwell's own instruction on these operands, if a kernel issues one."""
     if not isinstance(spec.a, BlockFormat) or not isinstance(spec.b, BlockFormat):
         return None
     for op in _OPS:
@@ -91,7 +94,7 @@ def _named(spec: GemmSpec) -> GemmSpec | None:
 
 
 def _other_sums(spec: GemmSpec) -> str | None:
-    """What ``gemm_tensor_cores`` does with these operands; ``None`` where it does not take them."""
+    """Say how ``gemm_tensor_cores`` computes these operands; ``None`` where it does not take them."""
     a, b = spec.a, spec.b
     if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat) or a.block_size % 16 or b.block_size % 16:
         return None

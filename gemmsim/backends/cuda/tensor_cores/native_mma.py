@@ -1,7 +1,7 @@
-"""Kernels of family ``gemm_instruction``: products by a chip's own matrix instruction, in the order of ``hw(...)``
-(cutlass_kernels/gemm/tensor_cores/native_mma.h, instruction_group.h, instruction_tmem.h).
+"""Kernels of family ``gemm_instruction``: products by a chip's own matrix instruction, in the order of ``hw(...)``.
 
-What silicon computes is not known here; ``tensor_cores`` compares it with the model before anything else calls this.
+The kernels are in cutlass_kernels/gemm/tensor_cores (native_mma.h, wgmma.h, tcgen05.h). This module does not know the
+bits of the hardware; ``route`` compares them with the model before any other use.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
     "sources",
 ]
 
-#: gemmsim::INSTRUCTION_STAGES: chunks in shared memory; two where sums lie in tensor memory.
+#: The last is gemmsim::INSTRUCTION_STAGES, the chunks in shared memory. There are two where sums lie in tensor memory.
 _THREADS, _TILE, _LINE, _STAGES = 256, 128, 128, 3
 #: Bytes of a chunk of both operands, and those that align the first; barriers of gemmsim::InstructionTmem.
 _CHUNK, _ALIGNING, _BARRIERS = 2 * _TILE * _LINE, 1024, 64
-#: gemmsim::Element and the dtype whose bits the instruction reads.
+#: For each operand: gemmsim::Element, and the dtype whose bits the instruction reads.
 _ELEMENTS = {
     "f16": ("F16", torch.float16),
     "bf16": ("BF16", torch.bfloat16),
@@ -52,13 +52,13 @@ _ELEMENTS = {
     "e4m3": ("E4M3", torch.float8_e4m3fn),
     "e5m2": ("E5M2", torch.float8_e5m2),
 }
-#: gemmsim::Issue.
+#: gemmsim::Issue of each unit.
 _ISSUES = {"mma": "WARP", "wgmma": "WARP_GROUP", "tcgen05mma": "BLOCK"}
-#: The op of ``hw`` where it is not the unit's name.
+#: The op of ``hw``, where it differs from the unit's name.
 _OPS = {"tcgen05mma": "tcgen05"}
 _UNIT_ARCHS = {"wgmma": ("sm_90a",), "tcgen05mma": ("sm_100a", "sm_103a")}
 _FP8 = ("e4m3", "e5m2")
-#: That have mma.sync on FP8, by a unit of its own or through binary16.
+#: Architectures that have mma.sync on FP8, by a unit of its own or through binary16.
 _FP8_ARCHS = ("sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _MOST_COLUMNS = 65535 * _TILE
 _MOST_BLOCKS = 2**31 - 1
@@ -77,22 +77,24 @@ class InstructionArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain of one instruction; ``promoted``: the terms after which its register is added to one of binary32 and
-    zeroed, 0 for one chain over all of K."""
+    """A chain of one instruction.
+
+    After ``promoted`` terms its register is added to one of binary32 and zeroed; 0 means one chain over all of K.
+    """
 
     instruction: Instruction
     promoted: int = 0
 
     @property
     def accumulator(self) -> Hardware | Promote:
-        """What the chain means."""
+        """The accumulator that the chain computes."""
         one = self.instruction
         inner = Hardware(one.arch, _OPS.get(one.unit, one.unit), one.a, one.b, out=str(OPERANDS[one.d].format))
         return Promote(inner, self.promoted) if self.promoted else inner
 
     @property
     def dtypes(self) -> tuple[torch.dtype, torch.dtype]:
-        """Of the operands as the kernel reads them."""
+        """Dtypes of the operands as the kernel reads them."""
         return _ELEMENTS[self.instruction.a][1], _ELEMENTS[self.instruction.b][1]
 
     def __str__(self) -> str:
@@ -100,13 +102,15 @@ class Chain:
 
 
 def element_name(operand: str) -> str:
-    """The name among gemmsim::Element of an instruction's operand that a kernel takes."""
+    """Return the name in gemmsim::Element of an instruction's operand that a kernel takes."""
     return _ELEMENTS[operand][0]
 
 
 @lru_cache(maxsize=4096)
 def chain_of(accumulator: Accumulator) -> Chain | Refusal:
-    """The chain of instructions that ``accumulator`` means, if there is a kernel for it, else why there is none."""
+    """Return the chain of instructions that ``accumulator`` means, if a kernel exists for it, else why there is
+    none.
+    """
     if isinstance(accumulator, Hardware):
         return _plain_chain(accumulator)
     if not isinstance(accumulator, (Promote, Chunked)) or not isinstance(accumulator.inner, Hardware):
@@ -130,14 +134,14 @@ def _plain_chain(accumulator: Hardware) -> Chain | Refusal:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     found = Chain(one)
     halves = one.unit == "tcgen05mma" and one.d == "f16"
-    other = one.unit == "mma" and one.kind is not None  # the kernel issues the plain instruction
+    other = one.unit == "mma" and one.kind is not None  # the kernel issues only the plain instruction
     if one.k * found.dtypes[0].itemsize != 32 or one.arch in ("volta", "turing") or halves or other:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     return found
 
 
 def _archs(chain: Chain) -> tuple[str, ...]:
-    """Architectures that have the instruction; empty for all."""
+    """Return the architectures that have the instruction; empty for all."""
     if chain.instruction.unit in _UNIT_ARCHS:
         return _UNIT_ARCHS[chain.instruction.unit]
     return _FP8_ARCHS if chain.instruction.a in _FP8 else ()
@@ -145,7 +149,7 @@ def _archs(chain: Chain) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def instruction_source(chain: Chain) -> KernelSource:
-    """The kernel of a chain."""
+    """Return the kernel of a chain."""
     one = chain.instruction
     name = one.name + (f", promoted {chain.promoted}" if chain.promoted else "")
     if one.unit == "wgmma":
@@ -171,10 +175,11 @@ def instruction_source(chain: Chain) -> KernelSource:
 
 
 def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, chain: Chain) -> KernelSource:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); the kernel that ran.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); return the kernel that
+    ran.
 
-    Operand and output casts are those of ``spec``, bit for bit; the sums are what the device's instruction makes of
-    them, in the chain's order: instructions for k ascending from +0, the last one filled up with zeros.
+    Operand and output casts are those of ``spec``, bit for bit. The sums are those of the device's instruction in the
+    chain's order: instructions for ascending k from +0, the last one padded with zeros.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -188,7 +193,7 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
     source = instruction_source(chain)
     args, kept = _args_of(left, right, a.shape[-1], register, chain)
     launch(source, out.device, (batches * args.tiles_m, -(-n // _TILE), 1), args)
-    del kept  # the caching allocator gives memory of this stream to later work of the same stream only
+    del kept  # the caching allocator reuses memory of this stream only for later work of the same stream
     if not direct:
         cast_into(register, spec.out, out, seed, Site.OUTPUT)
     return source
@@ -197,7 +202,7 @@ def gemm_instruction(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: in
 def _args_of(
     a: Tensor, b: Tensor, k: int, register: Tensor, chain: Chain
 ) -> tuple[InstructionArgs | GroupArgs, tuple[Tensor, Tensor]]:
-    """The record of the product of two operands' lines, and what it points to."""
+    """Return the record of the product of two operands' lines, and the tensors that it points to."""
     if chain.instruction.unit == "wgmma":
         return group_args(a, b, k, chain.dtypes[0].itemsize, register)
     m, n = register.shape[-2:]
@@ -208,7 +213,7 @@ def _args_of(
 
 
 def refuses_shape(out: Tensor, k: int, chain: Chain) -> Refusal | None:
-    """Why the grid, or TMA, cannot hold this product of ``k`` terms, or ``None``."""
+    """Return why the grid, or TMA, cannot represent this product of ``k`` terms, or ``None``."""
     m, n = out.shape[-2:]
     if n > _MOST_COLUMNS:
         return Refusal(f"more than {_MOST_COLUMNS} columns")
@@ -218,13 +223,16 @@ def refuses_shape(out: Tensor, k: int, chain: Chain) -> Refusal | None:
 
 
 def operand(x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, site: int) -> Tensor:
-    """``x`` after its cast in the instruction's own dtype, which holds every value of it."""
+    """Return ``x`` after its cast in the instruction's own dtype, which represents every value of it."""
     wide = torch.float32 if dtype.itemsize == 1 else dtype
     return cast_operand(x, cast, wide, seed, site).to(dtype)
 
 
 def operand_lines(x: Tensor) -> Tensor:
-    """``x`` (\\*B, lines, terms) as bytes of (batch, lines, bytes), a line at a multiple of 16 bytes and as long."""
+    """Return ``x`` (\\*B, lines, terms) as bytes of (batch, lines, bytes).
+
+    Each line starts at a multiple of 16 bytes, and its length is such a multiple.
+    """
     if x.dim() > 2 and all(s == 0 for s in x.stride()[:-2]):
         x = x[(0,) * (x.dim() - 2)]
     x = x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
@@ -242,8 +250,8 @@ def _batch_stride(x: Tensor) -> int:
     return x.stride(0) if x.shape[0] > 1 else 0
 
 
-#: What CI compiles: each kind of issue, operand and register, and one that promotes; mma.sync, slow to compile, for few
-#: architectures.
+#: The chains that CI compiles: each kind of issue, operand and register, and one that promotes. mma.sync is slow to
+#: compile, so it has few architectures.
 _LISTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("hw(ampere, mma, bf16)", ("sm_80", "sm_120a")),
     ("hw(ampere, mma, tf32)", ("sm_80",)),
@@ -259,7 +267,7 @@ _LISTED: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of a few chains."""
+    """Yield a kernel for each of a few chains."""
     for text, archs in _LISTED:
         found = chain_of(Accumulator.parse(text))
         assert isinstance(found, Chain), found

@@ -1,4 +1,4 @@
-"""Products that a spec defines by a block-scaled instruction, by that instruction: its kernel, operands and checks."""
+"""Products of a spec that names a block-scaled instruction, by that instruction: kernel, operands and checks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["ScaledChain", "chain_of", "gemm", "problems", "refuses", "source_of"
 
 #: gemmsim::TensorRoute by the unit of the instruction.
 _ROUTES = {"mma_block_scale": "BLOCK_SCALED", "tcgen05mma_block_scale": "TENSOR_MEMORY"}
-#: Kinds whose operands are two a byte.
+#: Kinds whose operands are packed two per byte.
 _PACKED = ("mxf4", "mxf4nvf4")
-#: Scale format and block size of the kinds that there are kernels for.
+#: Scale format and block size of the kinds for which kernels exist.
 _KINDS = ((E8M0, 32), (E4M3, 16))
 _MOST_LINES = 2**31 - 1
 
@@ -46,7 +46,7 @@ class ScaledChain:
 
     @property
     def packing(self) -> str:
-        """Of the codes as the kernel reads them."""
+        """Packing of the codes as the kernel reads them."""
         return "lo_first" if self.instruction.kind in _PACKED else "bytes"
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class ScaledChain:
 
 @lru_cache(maxsize=4096)
 def chain_of(spec: GemmSpec) -> ScaledChain | Refusal:
-    """The chain that ``spec`` means, if there is a kernel for it, else why there is none."""
+    """Return the chain that ``spec`` means, if a kernel exists for it, else why there is none."""
     accumulator, a, b = spec.accumulator, spec.a, spec.b
     if not isinstance(accumulator, Hardware) or accumulator.instruction.scale is None:
         return Refusal(f"{accumulator} is no chain of block-scaled instructions")
@@ -76,13 +76,13 @@ def chain_of(spec: GemmSpec) -> ScaledChain | Refusal:
 
 @lru_cache(maxsize=1024)
 def source_of(chain: ScaledChain) -> KernelSource:
-    """The kernel of a chain."""
+    """Return the kernel of a chain."""
     route = _ROUTES[chain.instruction.unit]
     return tensor_source(route, chain.a, chain.b, chain.packing, chain.packing, torch.float32)
 
 
 def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor) -> Refusal | None:
-    """Why the kernel does not take these operands, or ``None``."""
+    """Return why the kernel does not take these operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
         return Refusal("one operand is in no block format")
     if out.dim() > 2 and not _is_one(b.codes):
@@ -100,8 +100,10 @@ def _is_one(x: Tensor) -> bool:
 def gemm(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, chain: ScaledChain
 ) -> KernelSource:
-    """Write the product to ``out``: sums of the device's instruction, tensors' own scales on them rounded once, the
-    output cast of ``spec``; the kernel that ran. Ask ``refuses`` first.
+    """Write the product to ``out``, and return the kernel that ran. Call ``refuses`` first.
+
+    The sums are those of the device's instruction. They are multiplied by the tensors' own scales and rounded once, and
+    the output cast of ``spec`` is applied.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -123,7 +125,7 @@ def gemm(
 
 
 def _lines(x: Coded, packing: str) -> Coded:
-    """``x`` (\\*B, lines, terms) as (lines, terms), codes in ``packing``, lines at multiples of 16 bytes."""
+    """Return ``x`` (\\*B, lines, terms) as (lines, terms), codes in ``packing``, lines at multiples of 16 bytes."""
     codes = x.codes.reshape(-1, x.codes.shape[-1])
     if x.packing == "bytes" and packing == "lo_first":
         even = codes if codes.shape[-1] % 2 == 0 else torch.nn.functional.pad(codes, (0, 1))
@@ -139,7 +141,9 @@ def _lines(x: Coded, packing: str) -> Coded:
 
 
 def problems(chain: ScaledChain, device: torch.device) -> Iterator[Problem]:
-    """Products by the chain's kernel and by the kernel of its model; tensors' own scales are numbers of 24 bits."""
+    """Yield products by the chain's kernel and by the kernel of its model; tensors' own scales are numbers of 24
+    bits.
+    """
     one = chain.instruction
     assert one.kind is not None
     spec = GemmSpec(chain.a, chain.b, accumulator=Hardware(one.arch, one.kind, one.a, one.b, out=one.d))
@@ -172,7 +176,7 @@ def _problem(a: Coded, b: Coded, spec: GemmSpec, chain: ScaledChain) -> Problem:
 
 
 def _numbers(codes: Tensor, scales: Tensor, fmt: BlockFormat) -> Tensor:
-    """Element times scale, in float64."""
+    """Return element times scale in float64."""
     element, scale = element_format(fmt), fmt.scale
     values = [element.decode(int(c)) * scale.decode(int(scales[i // fmt.block_size])) for i, c in enumerate(codes)]
     return torch.tensor(values, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""One ``mma.sync`` of the device; a row of A, a column of B and an element of C as codes: what a probe asks a chip.
+"""Runs one ``mma.sync`` of the device on a row of A, a column of B and an element of C as codes, for probes of a chip.
 
-Products take other kernels (``gemm_instruction``), whose sums start from +0; here C is given.
+Products use other kernels (``gemm_instruction``), whose sums start from +0. Here C is given.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..jit.source import KernelSource
 
 __all__ = ["OneInstructionArgs", "one_instruction_source", "one_mma", "sources"]
 
-#: 32-bit registers of a lane that hold A and B, by the bytes of a row.
+#: Number of 32-bit registers of a lane for A and for B, by the bytes of a row.
 _REGISTERS = {8: (2, 2), 16: (2, 1), 32: (4, 2)}
-#: That have mma.sync on FP8, and one older than those that other kernels are compiled for.
+#: Architectures that have mma.sync on FP8, and one older than those for which other kernels are compiled.
 _FP8_ARCHS = ("sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 _TURING = "sm_75"
 
@@ -36,7 +36,7 @@ class OneInstructionArgs(ctypes.Structure):
 
 @lru_cache(maxsize=64)
 def one_instruction_source(row: Instruction) -> KernelSource:
-    """The kernel of one instruction without scales.
+    """Return the kernel of one instruction without scales.
 
     Raises:
         CudaError: for another unit than mma, or operands that it has no kernel for.
@@ -67,13 +67,13 @@ def one_instruction_source(row: Instruction) -> KernelSource:
 
 
 def _words(codes: Sequence[int], width: int, device: torch.device) -> torch.Tensor:
-    """Codes side by side, the first in the lowest bits."""
+    """Pack codes into words, the first in the lowest bits."""
     packed = b"".join(code.to_bytes(width // 8, "little") for code in codes)
     return torch.frombuffer(bytearray(packed), dtype=torch.int32).to(device)
 
 
 def one_mma(row: Instruction, a: Sequence[int], b: Sequence[int], c: int, device: int = 0) -> int:
-    """The code of D = A @ B + C by ``row`` on GPU ``device``; a and b: k codes each, c a code.
+    """Return the code of D = A @ B + C by ``row`` on GPU ``device``; a and b have k codes each, c is a code.
 
     Raises:
         CudaError: if there is no kernel for ``row``, or it cannot be compiled or launched; a GPU older than Turing.
@@ -90,6 +90,6 @@ def one_mma(row: Instruction, a: Sequence[int], b: Sequence[int], c: int, device
 
 
 def sources() -> Iterator[KernelSource]:
-    """The kernels of the instructions that undecided probes ask."""
+    """Yield the kernels of the instructions that undecided probes use."""
     for arch, name in dict.fromkeys((probe.arch, probe.instruction) for probe in UNDECIDED):
         yield one_instruction_source(instruction(arch, name))

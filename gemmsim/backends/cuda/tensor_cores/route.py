@@ -1,7 +1,7 @@
 """Products that a spec defines by a chip's matrix instruction, on a device that has this very instruction.
 
-A spec's bits are those of the published model, and silicon may differ from it. So the instruction takes its place only
-after both have been compared on this device in this process (``self_check``), with equal bits; else the model runs.
+A spec's bits are those of the published model, and hardware may differ from it. So the instruction is used only after a
+comparison of both on this device in this process (``self_check``) gave equal bits. Otherwise the model runs.
 """
 
 from __future__ import annotations
@@ -51,33 +51,35 @@ __all__ = [
     "tensor_cores_allowed",
 ]
 
-#: "0" (no, off, false) keeps matrix instructions out of every product that names one.
+#: "0" (no, off, false) excludes matrix instructions from every product that names one.
 ENVIRONMENT = environment.ALLOW_TENSOR_CORES
 _NEAR_ONE = 24
-#: Rows and columns of the check of a mainloop: more tiles than a GPU holds at once, in swizzled order, ragged ends.
+#: Rows and columns of the check of a mainloop: more tiles than run at once on a GPU, in swizzled order, ragged ends.
 _CHECK_ROWS, _CHECK_COLUMNS = 2037, 4093
 _OTHERWISE = Refusal("no instruction computes products of this kind")
 _allowed: bool | None = None
 
 
 def allow_tensor_cores(enabled: bool) -> None:
-    """Whether products of ``hw(...)`` may use the device's own instruction, once it has been found equal to its model.
+    """Set whether products of ``hw(...)`` may use the device's own instruction, once it was found equal to its model.
 
-    For the whole process; True at first, unless the variable GEMMSIM_ALLOW_TENSOR_CORES says
-    no (0, false, no, off; any word that is no answer raises ``VariableError``). No bit depends on it.
+    This applies to the whole process. It is True at first, unless the variable GEMMSIM_ALLOW_TENSOR_CORES says no (0,
+    false, no, off; any word that is no answer raises ``VariableError``). No bit depends on it.
     """
     global _allowed
     _allowed = bool(enabled)
 
 
 def tensor_cores_allowed() -> bool:
-    """What ``allow_tensor_cores`` or the environment says."""
+    """Whether ``allow_tensor_cores``, or else the environment, allows matrix instructions."""
     return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
 def named_instruction(accumulator: Accumulator) -> Hardware | None:
-    """The instruction whose chain ``accumulator`` is, in one piece or in runs that are added, under scales or not; or
-    ``None``."""
+    """Return the instruction whose chain ``accumulator`` is, or ``None``.
+
+    The chain may be a single one or divided into segments whose sums are added, with scales or without.
+    """
     inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked, Scaled)) else accumulator
     return inner if isinstance(inner, Hardware) else None
 
@@ -91,7 +93,8 @@ def names_instruction(spec: GemmSpec) -> bool:
 def instruction(product: Product) -> Ran | Refusal:
     """Write ``product`` to its ``out`` by the device's own instruction, where the spec names it and it was found equal.
 
-    It is compared with its model now if it was not before. ``finish``: one that ``finishes`` takes.
+    The instruction is compared with its model now if it was not before. ``finish`` must be an epilogue for which
+    ``finishes`` is true.
 
     Raises:
         UnsupportedSpec, ValueError, CudaError: as ``multiply``.
@@ -125,7 +128,7 @@ def instruction(product: Product) -> Ran | Refusal:
 
 
 def _mainloop(chain: Chain, a: Tensor, out: Tensor) -> Collective | Refusal:
-    """CUTLASS' mainloop for a product by ``chain``, where that is large and the mainloop was found to have its bits."""
+    """Return CUTLASS' mainloop for a product by ``chain``, where the product is large and the mainloop has its bits."""
     found = collective_of(chain)
     if isinstance(found, Refusal):
         return found
@@ -138,7 +141,9 @@ def _mainloop(chain: Chain, a: Tensor, out: Tensor) -> Collective | Refusal:
 
 
 def _scaled(product: Product) -> Ran | Refusal:
-    """``instruction`` of operands in block formats: by the block-scaled one, or by one whose totals are scaled."""
+    """``instruction`` for operands in block formats: a block-scaled instruction, or one whose partial sums are
+    scaled.
+    """
     spec, out = product.spec, product.out
     if isinstance(spec.accumulator, Scaled):
         return _scaled_groups(product)
@@ -160,7 +165,9 @@ def _scaled(product: Product) -> Ran | Refusal:
 
 
 def _scaled_groups(product: Product) -> Ran | Refusal:
-    """``instruction`` of operands in block formats whose scales multiply totals of an instruction without any."""
+    """``instruction`` for operands in block formats whose scales multiply partial sums of an instruction without
+    scales.
+    """
     spec, out = product.spec, product.out
     groups = wgmma_block_scaled.groups_of(spec)
     if not isinstance(groups, ScaledGroups):
@@ -182,17 +189,18 @@ def _scaled_groups(product: Product) -> Ran | Refusal:
 
 
 def _not_used(refusal: Refusal) -> Refusal:
-    """``refusal`` as people are told it beside what ran instead."""
+    """Return ``refusal`` in the form that is reported to the user together with what ran instead."""
     return Refusal(refusal.reason, "instruction not used")
 
 
 def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, int]) -> str | Refusal:
-    """Write the products of ``a`` and ``b``, both bfloat16 or both float16, to ``out`` in float32 by the device's
-    instruction if none of its sums is cut; what ran, or why it may not.
+    """Write the products of ``a`` and ``b`` to ``out`` in float32 by the device's instruction, if it truncates none of
+    the sums.
 
-    Elements are multiples of two to ``lsbs``; no sum of magnitudes exceeds ``units`` of the products' unit. Then every
-    addend and every sum is a multiple of that unit, the largest exponent of a step is below that of ``units``, and an
-    instruction that keeps as many bits below it as ``units`` has (and converts to as many) cuts nothing.
+    Both operands must be bfloat16, or both float16. The function returns what ran, or why it may not run. Elements are
+    multiples of two to ``lsbs``, and no sum of magnitudes exceeds ``units`` of the products' unit. Then every addend
+    and every sum is a multiple of that unit, and the largest exponent of a step is below that of ``units``. An
+    instruction that keeps as many bits below it as ``units`` has (and converts to as many) truncates nothing.
     """
     own = architecture_of(torch.cuda.get_device_capability(_index(out)))
     if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
@@ -201,7 +209,7 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     model, chain = accumulator.instruction.model, chain_of(accumulator)
     if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
         return Refusal(f"no kernel issues {accumulator}, or its model cuts otherwise")
-    # Units are far above the least exponent that an instruction aligns to
+    # Units are far above the least exponent to which an instruction aligns.
     narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
         abs(lsb) <= _NEAR_ONE for lsb in lsbs
     )
@@ -241,7 +249,10 @@ def _device_refuses(arch: str, out: Tensor) -> Refusal | None:
 
 
 def _verdict_refuses(out: Tensor, source: KernelSource, problems: Any) -> Refusal | None:
-    """Why ``source`` may not run: the device lacks the instruction, or the verdict. It is made now if need be."""
+    """Return why ``source`` may not run: the device lacks the instruction, or the verdict is negative.
+
+    The verdict is made now if there is none.
+    """
     index, arch = _index(out), _arch(out)
     if not source.runs_on(arch):
         return Refusal(f"{arch} has no such instruction")
@@ -265,15 +276,18 @@ def _equal_words(device: torch.device, source: KernelSource) -> str:
 
 
 def plain_checks(chain: Chain, device: torch.device) -> Iterator[Problem]:
-    """Products by the chain's kernel and by the kernel of its model."""
+    """Yield products by the chain's kernel and by the kernel of its model."""
     spec = GemmSpec(accumulator=chain.accumulator)
     for a, b in plain_problems(chain.instruction):
         yield _plain_check(a.to(device), b.to(device), spec, chain)
 
 
 def collective_checks(collective: Collective, chain: Chain, device: torch.device) -> Iterator[Problem]:
-    """Products by CUTLASS' mainloop and by the model of ``chain``: those of ``plain_checks``, and one of many tiles and
-    more terms than the pipeline holds, whose lines are those of a small one over and over."""
+    """Yield products by CUTLASS' mainloop and by the model of ``chain``.
+
+    They are those of ``plain_checks``, and one with many tiles and more terms than the pipeline has at once. The lines
+    of that one repeat those of a small product.
+    """
     spec = GemmSpec(accumulator=chain.accumulator)
 
     def run(a: Tensor, b: Tensor, out: Tensor) -> object:
@@ -294,7 +308,9 @@ def _plain_check(a: Tensor, b: Tensor, spec: GemmSpec, chain: Chain) -> Problem:
 
 
 def _check(a: Tensor, b: Tensor, spec: GemmSpec, run: Callable[[Tensor, Tensor, Tensor], object]) -> Problem:
-    """``run`` writes the product of two tensors to a third; the kernel of the model does the same."""
+    """Return the comparison of ``run``, which writes the product of two tensors to a third, with the kernel of the
+    model.
+    """
 
     def native() -> Tensor:
         out = torch.full((a.shape[0], b.shape[1]), 7.0, device=a.device)
@@ -310,7 +326,7 @@ def _check(a: Tensor, b: Tensor, spec: GemmSpec, run: Callable[[Tensor, Tensor, 
 
 
 def tensor_core_words(spec: GemmSpec) -> str | None:
-    """Which instruction may run ``spec`` and what is known of it on the current device; ``None`` if it names none.
+    """Say which instruction may run ``spec`` and what is known of it on the current device; ``None`` if it names none.
 
     Nothing is run or compiled.
     """

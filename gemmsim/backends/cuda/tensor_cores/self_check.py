@@ -1,7 +1,7 @@
-"""Whether a device's matrix instruction has the bits of its model: both run once, on operands hard on every rule.
+"""Compares a device's matrix instruction with its model: both run once, on operands that test every rule of the model.
 
-The verdict is one of this process, kept for a device and the machine code that ran. ``equal`` is what the comparison
-saw and no proof; docs/design/cuda.md says what the operands cover.
+The verdict is valid in this process, for a device and the machine code that ran. ``equal`` is the result of the
+comparison and no proof; docs/design/cuda.md says what the operands cover.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ __all__ = ["Problem", "Verdict", "known_verdict", "verdict_for", "verdicts"]
 _LOG = logging.getLogger("gemmsim.cuda")
 _verdicts: dict[tuple[int, KernelSource], Verdict] = {}
 _lock = threading.Lock()
-#: Pairs of factors that a report of a difference shows.
+#: Number of pairs of factors that a report of a difference shows.
 _SHOWN = 6
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One product by both ways. ``native``, ``model``: registers (M, N) in binary32. ``factors``: the two lines of
-    numbers of an output, for the report of a difference."""
+    """One product to compute by both ways.
+
+    ``native`` and ``model`` return registers (M, N) in binary32. ``factors`` returns the two lines of numbers of an
+    output, for the report of a difference.
+    """
 
     native: Callable[[], Tensor]
     model: Callable[[], Tensor]
@@ -40,9 +43,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether all bits agreed; in words how many there were, or the first that did not, or what failed.
+    """Whether all bits agreed, and in words the number of outputs, the first difference, or the failure.
 
-    ``digest``: of the machine code, hexadecimal; empty where there was none.
+    ``digest`` is that of the machine code, hexadecimal; empty where there was none.
     """
 
     equal: bool
@@ -51,20 +54,20 @@ class Verdict:
 
 
 def known_verdict(device: int, source: KernelSource) -> Verdict | None:
-    """The verdict if there is one already."""
+    """Return the verdict if there is one already."""
     return _verdicts.get((device, source))
 
 
 def verdicts() -> dict[tuple[int, str], Verdict]:
-    """All verdicts of this process, by device and name of the kernel."""
+    """Return all verdicts of this process, by device and name of the kernel."""
     return {(device, source.name): found for (device, source), found in _verdicts.items()}
 
 
 def verdict_for(device: int, arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verdict:
-    """The verdict, made now if it is the first time. Waits for the device then.
+    """Return the verdict. The first call makes it and waits for the device.
 
-    A kernel that cannot be compiled, loaded or launched, or that fails while it runs, is not equal. Said once, in the
-    log ``gemmsim.cuda``: at level INFO where it is equal, WARNING where not.
+    A kernel that cannot be compiled, loaded or launched, or that fails while it runs, is not equal. The verdict is
+    logged once in ``gemmsim.cuda``: at level INFO where it is equal, WARNING where not.
     """
     found = _verdicts.get((device, source))
     if found is not None:
@@ -92,7 +95,7 @@ def _judge(arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verd
             outputs += model.numel()
     except CudaError as error:
         return Verdict(False, f"not checked, the model is used: {_first_line(error)}", digest)
-    except RuntimeError as error:  # of torch, to which a fault of the instruction shows when its result is waited for
+    except RuntimeError as error:  # torch raises this for a fault of the instruction when it waits for the result
         words = f"failed while it was checked, the model is used: {type(error).__name__}: {_first_line(error)}"
         return Verdict(False, f"{words}; a GPU that this was a fault of runs nothing more in this process", digest)
     return Verdict(True, f"the instruction's bits are those of its model in all {outputs} outputs of the check", digest)
@@ -103,7 +106,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _difference(problem: Problem, native: Tensor, model: Tensor, different: Tensor) -> str:
-    """The first output that differs, its factors, and what each way made of them."""
+    """Describe the first output that differs, its factors, and the result of each way."""
     row, col = (int(i) for i in different.nonzero()[0])
     a, b = (x.cpu().double() for x in problem.factors(row, col))
     used = [i for i in range(a.numel()) if float(a[i]) != 0 or float(b[i]) != 0]

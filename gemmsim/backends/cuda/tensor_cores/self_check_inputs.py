@@ -1,7 +1,7 @@
-"""Operands on which an instruction is compared with its model: the same ones everywhere, hard on every rule of it.
+"""Operands on which an instruction is compared with its model: the same everywhere, chosen to test every rule of it.
 
-Rows of ``a`` and columns of ``b`` are of the kinds below, so that every kind meets every other. Drawn by SplitMix64
-(Steele, Lea and Flood, OOPSLA 2014), not by PyTorch's generators, whose numbers differ between versions.
+Rows of ``a`` and columns of ``b`` have the kinds below, so that every kind is multiplied by every other. They are drawn
+by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), because the numbers of PyTorch's generators differ between versions.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gemmsim.hardware import PROBES, Instruction, Operand
 
 __all__ = ["LINES", "block_problems", "long_problem", "plain_problems", "power_scales"]
 
-#: Lines of each operand: four thousand outputs a problem.
+#: Number of lines of each operand, which gives four thousand outputs per problem.
 LINES = 64
-#: Kinds of lines, and how many there are of each. window: exponents this far around 1.
+#: Kinds of lines, and the number of lines of each. A window is the largest distance of exponents from that of 1.
 _WINDOWS = ((1, 12), (6, 10), (13, 10), (10**6, 12))
 _CANCELLING, _SPARSE, _SPECIAL = 8, 8, 4
 _DTYPES = {16: torch.int16, 32: torch.int32, 8: torch.uint8}
@@ -28,7 +28,7 @@ _FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 
 
 def _bits(count: int, stream: int) -> Tensor:
-    """``count`` numbers of 31 bits: SplitMix64 from a state that ``stream`` names."""
+    """Return ``count`` numbers of 31 bits: SplitMix64 from a state that depends on ``stream``."""
     z = (torch.arange(1, count + 1, dtype=torch.int64) + (stream << 24)) * -7046029254386353131
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
         z = (z ^ (z >> shift & (1 << (64 - shift)) - 1)) * factor
@@ -44,14 +44,16 @@ class _Codes:
         self.fields = 1 << (self.width - 1 - self.t)
         self.one = 1 - kind.storage.emin
         self.ieee = kind.storage.specials is Specials.IEEE
-        #: Largest exponent field of finite numbers with any fraction but, in e4m3, the largest.
+        #: Largest exponent field of finite numbers with any fraction (in e4m3, any but the largest).
         self.top = self.fields - (2 if self.ieee else 1)
 
     def code(self, value: float) -> int:
         return self.kind.storage.encode(value)
 
     def drawn(self, k: int, window: int, stream: int) -> Tensor:
-        """``k`` finite codes with exponents at most ``window`` from that of 1; subnormals where it reaches them."""
+        """Return ``k`` finite codes with exponents at most ``window`` from that of 1, including subnormals in that
+        range.
+        """
         low, high = max(0, self.one - window), min(self.top, self.one + window)
         sign, field, fraction = (_bits(k, 3 * stream + i) for i in range(3))
         codes = (low + field % (high - low + 1)) << self.t | fraction & (1 << self.t) - 1
@@ -62,7 +64,7 @@ class _Codes:
         return codes | (sign & 1) << (self.width - 1)
 
     def specials(self, k: int, index: int, stream: int) -> Tensor:
-        """A line with NaN, one infinity, both infinities, or nothing but the largest numbers."""
+        """Return a line with NaN, one infinity, both infinities, or only the largest numbers."""
         codes, fmt = self.drawn(k, 3, stream), self.kind.storage
         largest = self.code(fmt.max)
         if self.kind.dropped:
@@ -76,7 +78,9 @@ class _Codes:
         return codes
 
     def lines(self, k: int, side: int) -> Tensor:
-        """(LINES, k) codes of all kinds; lines that cancel do so against lines of the other operand that repeat."""
+        """Return (LINES, k) codes of all kinds. Lines that cancel do so against lines of the other operand that
+        repeat.
+        """
         rows: list[Tensor] = []
         stream = 1000 * side + 7 * k
         sign = 1 << (self.width - 1)
@@ -94,19 +98,21 @@ class _Codes:
         return torch.stack(rows)
 
     def values(self, codes: Tensor) -> Tensor:
-        """The numbers that ``codes`` stand for, in a float dtype that holds them."""
+        """Return the numbers that ``codes`` stand for, in a float dtype that represents them."""
         if self.kind.name in _FP8:
             return codes.to(torch.uint8).view(_FP8[self.kind.name]).to(torch.float32)
         return codes.to(_DTYPES[self.width]).view(_VALUES[self.kind.name])
 
 
 def _lengths(k: int) -> tuple[int, ...]:
-    """Less than one instruction, one, one and a bit, several, several chunks of shared memory."""
+    """Return lengths: less than one instruction, one, a little more than one, several, several chunks of shared
+    memory.
+    """
     return (1, k - 1, k, k + 1, 3 * k + 5, 9 * k)
 
 
 def plain_problems(row: Instruction) -> Iterator[tuple[Tensor, Tensor]]:
-    """Pairs (M, K) and (K, N) for an instruction without scales."""
+    """Yield pairs (M, K) and (K, N) for an instruction without scales."""
     left, right = _Codes(row.operands[0]), _Codes(row.operands[1])
     for k in _lengths(row.k):
         yield left.values(left.lines(k, 0)), right.values(right.lines(k, 1)).mT
@@ -115,15 +121,17 @@ def plain_problems(row: Instruction) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def long_problem(row: Instruction) -> tuple[Tensor, Tensor]:
-    """A pair (M, K) and (K, N) with more terms than a pipeline holds at once, twice over."""
+    """Return a pair (M, K) and (K, N) with more than twice as many terms as a pipeline has at once."""
     left, right = _Codes(row.operands[0]), _Codes(row.operands[1])
     k = 57 * row.k + 5
     return left.values(left.lines(k, 0)), right.values(right.lines(k, 1)).mT
 
 
 def _probes(row: Instruction, left: _Codes, right: _Codes) -> tuple[Tensor, Tensor]:
-    """The probes in this instruction's formats, as far as these hold their terms: c as the product of an
-    instruction before, then the terms."""
+    """Return the probes in this instruction's formats, as far as the formats represent their terms.
+
+    c is the product of an instruction before; the terms follow.
+    """
     found: tuple[list[Tensor], list[Tensor]] = ([], [])
     for probe in PROBES:
         terms = [(0, *_factors(probe.c)), *((row.k + k % (2 * row.k), x, y) for k, x, y in probe.terms)]
@@ -139,15 +147,17 @@ def _probes(row: Instruction, left: _Codes, right: _Codes) -> tuple[Tensor, Tens
 
 
 def _factors(c: float) -> tuple[float, float]:
-    """Two factors of ``c``, the second a power of two."""
+    """Return two factors of ``c``, the second a power of two."""
     significand, exponent = math.frexp(c)
     half = exponent // 2
     return math.ldexp(significand, exponent - half), math.ldexp(1.0, half)
 
 
 def block_problems(row: Instruction) -> Iterator[tuple[Sequence[Tensor], Sequence[Tensor]]]:
-    """Pairs of (codes, scales), uint8 one code a byte, (M, K) and (M, blocks), (K, N) and (blocks, N), for a
-    block-scaled instruction."""
+    """Yield pairs of (codes, scales) for a block-scaled instruction.
+
+    Codes are uint8, one per byte. The shapes are (M, K) and (M, blocks), and (K, N) and (blocks, N).
+    """
     assert row.block is not None and row.scale is not None
     for k in _lengths(row.k):
         sides = []
@@ -159,15 +169,17 @@ def block_problems(row: Instruction) -> Iterator[tuple[Sequence[Tensor], Sequenc
 
 
 def _narrow_lines(kind: Operand, k: int, side: int) -> Tensor:
-    """Codes of a format of a few bits without special ones: any code is one of its numbers. A quarter of the lines is
-    mostly zeros: whole groups of products are."""
+    """Return codes of a format of a few bits without special values, in which any code is a number.
+
+    A quarter of the lines is mostly zeros, so that whole groups of products are zero.
+    """
     codes = (_bits(LINES * k, 77 + side) % (1 << kind.width)).view(LINES, k)
     sparse = (torch.arange(LINES) % 4 == 3)[:, None] & (_bits(LINES * k, 87 + side).view(LINES, k) % 16 != 0)
     return torch.where(sparse, 0, codes)
 
 
 def _scales(name: str, blocks: int, side: int) -> Tensor:
-    """Scale codes of all lines: around 1, further off, and in the last lines any code, NaN included."""
+    """Return scale codes of all lines: around 1, further away, and in the last lines any code, NaN included."""
     one = 127 if name == "ue8m0" else 56
     drawn = _bits(LINES * blocks, 991 + side).view(LINES, blocks)
     near, far = one - 3 + drawn % 7, one - 40 + drawn % 80
@@ -177,6 +189,8 @@ def _scales(name: str, blocks: int, side: int) -> Tensor:
 
 
 def power_scales(blocks: int, side: int, near: bool) -> Tensor:
-    """Codes of e8m0, (LINES, blocks), uint8: 2^-40 to 2^40, or in some lines any code, NaN included."""
+    """Return codes of e8m0, (LINES, blocks), uint8: from 2^-40 to 2^40, or without ``near`` in some lines any code
+    and NaN.
+    """
     codes = _scales("ue8m0", blocks, side)
     return codes[torch.arange(LINES) % (LINES - 12)] if near else codes

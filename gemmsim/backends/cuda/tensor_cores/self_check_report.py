@@ -1,4 +1,4 @@
-"""Verdicts on every matrix instruction of a GPU that there is a kernel for, one after the other."""
+"""Compares every matrix instruction of a GPU for which a kernel exists with its model, and returns the verdicts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from .self_check import Problem, Verdict, verdict_for
 
 __all__ = ["collective_questions", "instruction_questions", "instruction_specs", "instruction_verdicts"]
 
-#: The block format of elements in a block-scaled kind.
+#: The block format of each element format in a block-scaled kind.
 _BLOCKS = {"e4m3": "mxfp8_e4m3", "e5m2": "mxfp8_e5m2", "e3m2": "mxfp6_e3m2", "e2m3": "mxfp6_e2m3", "e2m1": "mxfp4"}
 
 
 def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
-    """A spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues; FP8 promoted,
-    too, and with scales on its totals."""
+    """Return a spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues.
+
+    For FP8 there are also specs with promotion, and with scales on the partial sums.
+    """
     found: dict[str, GemmSpec] = {}
     for one in (row for family in families(arch) for row in family.instructions()):
         for op in (x for x, kind in OPS.items() if kind.takes_in(one)):
@@ -65,10 +67,10 @@ def _device(index: int) -> torch.device:
 
 
 def instruction_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
-    """For each instruction of GPU ``device``, by its spec: a function that compares it with its model when called.
+    """Return, for each instruction of GPU ``device`` by its spec, a function that compares it with its model.
 
-    Nothing on a GPU that the tables do not have. Kernels that are not compiled yet are compiled meanwhile, several at a
-    time, 2 to 15 s of CPU each.
+    The result is empty for a GPU that the tables do not have. Kernels that are not compiled yet are compiled in the
+    background, several at a time, 2 to 15 s of CPU each.
     """
     own = architecture_of(torch.cuda.get_device_capability(device))
     arch = device_arch(device)
@@ -86,9 +88,10 @@ def instruction_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
 
 
 def collective_questions(device: int = 0) -> dict[str, Callable[[], Verdict]]:
-    """For each of a few specs that a mainloop of CUTLASS computes on GPU ``device``: a function that compares the two.
+    """Return, for each of a few specs that a mainloop of CUTLASS computes on GPU ``device``, a function that compares
+    the two.
 
-    Nothing on a GPU that is no Hopper. Compiles when called, 9 to 15 s of CPU each.
+    The result is empty for a GPU that is no Hopper. The functions compile when called, 9 to 15 s of CPU each.
     """
     own, arch = architecture_of(torch.cuda.get_device_capability(device)), device_arch(device)
     listed = list(sources())
@@ -107,19 +110,19 @@ def _ask_collective(one: Collective, chain: Chain, device: int, arch: str) -> Ve
 
 
 def instruction_verdicts(device: int = 0) -> Iterator[tuple[str, Verdict]]:
-    """The spec and the verdict of each instruction of GPU ``device``: is it what its model says?"""
+    """Yield the spec and the verdict of each instruction of GPU ``device``."""
     for spec, ask in instruction_questions(device).items():
         yield spec, ask()
 
 
 def _compiled(source: KernelSource, arch: str) -> None:
-    """Brings ``source`` into the cache; the comparison says what is wrong with one that does not compile."""
-    with suppress(RuntimeError):  # a CudaError, or what cuda-core or torch raise
+    """Compile ``source`` into the cache; if it does not compile, the comparison reports why."""
+    with suppress(RuntimeError):  # a CudaError, or an error of cuda-core or torch
         kernel_cache().get(source, arch)
 
 
 def _chain(spec: GemmSpec) -> Chain | scaled.ScaledChain | wgmma_block_scaled.ScaledGroups:
-    """What a kernel issues for a spec of ``instruction_specs``."""
+    """Return what a kernel issues for a spec of ``instruction_specs``."""
     if isinstance(spec.accumulator, Scaled):
         groups = wgmma_block_scaled.groups_of(spec)
         assert isinstance(groups, wgmma_block_scaled.ScaledGroups)

@@ -1,5 +1,6 @@
-"""Kernels by warp groups' instructions, whose operands TMA brings (cutlass_kernels/gemm/tensor_cores/wgmma.h): their
-text and their records. ``gemm_instruction`` and ``scaled_groups`` say what they compute.
+"""Kernels by instructions of warp groups with operands loaded by TMA (cutlass_kernels/gemm/tensor_cores/wgmma.h).
+
+This module has their text and their records; ``native_mma`` and ``wgmma_block_scaled`` say what they compute.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ __all__ = ["COUNT", "GroupArgs", "Groups", "group_args", "group_source", "refuse
 
 #: gemmsim::GROUP_THREADS, INSTRUCTION_M, INSTRUCTION_LINE, GROUP_STAGES.
 _THREADS, _TILE, _LINE, _STAGES = 384, 128, 128, 6
-#: Instructions of a chunk: a total of scaled products has 1, 2 or 4 of them, another one also multiples of 4.
+#: Number of instructions of a chunk. A partial sum with scales has 1, 2 or 4 of them; one without also multiples of 4.
 COUNT = 4
-#: Numbers of a total's scales in shared memory; words that say for each of four warps whether one is far from 1.
+#: Number of scales of a partial sum in shared memory; number of words that say, for each of four warps, whether a scale
+#: is far from 1.
 _SCALES, _WARPS = 272, 4
 _ALIGNING, _BARRIERS = 1024, 16
 _ARCHS = ("sm_90a",)
-#: Coordinates of TMA are 32-bit numbers.
+#: Largest coordinate of TMA, which has 32-bit coordinates.
 _MOST = 2**31 - 1
 
 
@@ -43,8 +45,11 @@ class GroupArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Groups:
-    """gemmsim::GroupConfig: names of gemmsim::Element; ``period``: instructions of a chain whose total is added to a
-    register of binary32, 0 for one chain over all of K; ``scaled``: times the scales of its terms."""
+    """gemmsim::GroupConfig, with names of gemmsim::Element.
+
+    ``period``: instructions of a chain whose sum is added to a register of binary32, 0 for one chain over all of K.
+    ``scaled``: the sum is multiplied by the scales of its terms.
+    """
 
     a: str
     b: str
@@ -54,7 +59,7 @@ class Groups:
 
 
 def group_source(groups: Groups, name: str) -> KernelSource:
-    """The kernel, known as ``name``."""
+    """Return the kernel with the name ``name``."""
     half, scaled = (str(x).lower() for x in (groups.half_register, groups.scaled))
     config = (
         f".a = gemmsim::Element::{groups.a}, .b = gemmsim::Element::{groups.b}, .half_register = {half}, "
@@ -74,16 +79,20 @@ def group_source(groups: Groups, name: str) -> KernelSource:
 
 
 def refuses_sizes(out: Tensor, line: int) -> Refusal | None:
-    """Why TMA cannot bring operands of a product to ``out`` (\\*B, M, N) with lines of ``line`` bytes, or ``None``."""
+    """Return why TMA cannot load operands of a product to ``out`` (\\*B, M, N) with lines of ``line`` bytes, or
+    ``None``.
+    """
     if max(*out.shape[-2:], line, out[..., 0, 0].numel()) > _MOST:
         return Refusal(f"a size beyond {_MOST}")
     return None
 
 
 def group_args(a: Tensor, b: Tensor, k: int, size: int, out: Tensor) -> tuple[GroupArgs, tuple[Tensor, Tensor]]:
-    """The record of a product of ``a`` (1 or B, M, bytes) and ``b`` (1 or B, N, bytes), and what it points to.
+    """Return the record of a product of ``a`` (1 or B, M, bytes) and ``b`` (1 or B, N, bytes), and the tensors it
+    points to.
 
-    Lines have ``k`` terms of ``size`` bytes and start at multiples of 16; ``out``: float32, (\\*B, M, N) without gaps.
+    Lines have ``k`` terms of ``size`` bytes and start at multiples of 16. ``out`` is float32, (\\*B, M, N) without
+    gaps.
 
     Raises:
         DriverError: if the driver refuses a tensor map.
@@ -98,14 +107,16 @@ def group_args(a: Tensor, b: Tensor, k: int, size: int, out: Tensor) -> tuple[Gr
 
 
 def _apart(x: Tensor) -> Tensor:
-    """Lines of their own: TMA takes no stride of 0. What all batches share is there once."""
+    """Return ``x`` with separate lines, because TMA accepts no stride of 0. A matrix that all batches share is
+    stored once.
+    """
     if x.stride(0) == 0:
         x = x[:1]
     return x.contiguous() if x.shape[1] > 1 and x.stride(1) == 0 else x
 
 
 def _map(x: Tensor, size: int) -> bytes:
-    """Bytes, whatever they stand for: what lies outside is zeros, and nothing else changes."""
+    """Return the tensor map of bytes of any meaning; bytes outside are zeros, and all others are unchanged."""
     batches, lines, width = x.shape
     line = x.stride(1) if lines > 1 else width
     whole = x.stride(0) if batches > 1 else line * lines
@@ -113,7 +124,10 @@ def _map(x: Tensor, size: int) -> bytes:
 
 
 def set_scales(args: GroupArgs, a: Tensor, b: Tensor) -> None:
-    """Into ``args``: ``a`` (1 or B, M, totals) and ``b`` (1 or B, N, totals) in float32, totals side by side."""
+    """Put ``a`` (1 or B, M, sums) and ``b`` (1 or B, N, sums), float32 with contiguous last dimension, into ``args``.
+
+    They are the scales of each partial sum.
+    """
     args.scale_a, args.scale_a_row = a.data_ptr(), a.stride(1)
     args.scale_b, args.scale_b_row = b.data_ptr(), b.stride(1)
     args.scale_a_batch, args.scale_b_batch = (x.stride(0) if x.shape[0] > 1 else 0 for x in (a, b))

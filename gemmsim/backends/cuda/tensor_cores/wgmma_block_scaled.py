@@ -1,5 +1,7 @@
-"""Products of block formats whose groups are sums of Hopper's instruction, ``scaled(hw(hopper, wgmma, ...))``, by that
-instruction: each group's total from +0, times both scales, added to a register of binary32 with one rounding.
+"""Products of block formats by Hopper's instruction with scaled partial sums: ``scaled(hw(hopper, wgmma, ...))``.
+
+The sum of each group starts from +0. It is multiplied by both scales and added to a register of binary32 with one
+rounding.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from .wgmma import COUNT, Groups, group_args, group_source, refuses_sizes, set_s
 
 __all__ = ["ScaledGroups", "gemm", "groups_of", "problems", "refuses", "source_of", "sources"]
 
-#: Terms of filled groups for each of their own, at most; bits of a scale, so that binary32 holds the product of two.
+#: Largest ratio of the terms of padded groups to their own terms; largest number of bits of a scale, such that binary32
+#: represents the product of two.
 _FILLED, _SCALE_BITS = 2, 12
 _TILE = 128
-#: Formats whose codes are those of the instruction, and their dtypes.
+#: Formats whose codes are those of the instruction, with their dtypes.
 _FP8 = {"e4m3": (E4M3, torch.float8_e4m3fn), "e5m2": (E5M2, torch.float8_e5m2)}
 
 
@@ -55,7 +58,7 @@ class ScaledGroups:
 
     @property
     def period(self) -> int:
-        """Instructions of a group, of which zeros fill up the last."""
+        """Number of instructions of a group; the last one is padded with zeros."""
         return -(-self.n // self.instruction.k)
 
     def __str__(self) -> str:
@@ -64,7 +67,7 @@ class ScaledGroups:
 
 @lru_cache(maxsize=4096)
 def groups_of(spec: GemmSpec) -> ScaledGroups | Refusal:
-    """The chains that ``spec`` means, if there is a kernel for it, else why there is none."""
+    """Return the chains that ``spec`` means, if a kernel exists for it, else why there is none."""
     accumulator, a, b, n = spec.accumulator, spec.a, spec.b, spec.group
     if not isinstance(accumulator, Scaled) or not isinstance(accumulator.inner, Hardware) or n is None:
         return Refusal(f"{accumulator} scales no totals of instructions")
@@ -92,14 +95,14 @@ def groups_of(spec: GemmSpec) -> ScaledGroups | Refusal:
 
 @lru_cache(maxsize=1024)
 def source_of(groups: ScaledGroups) -> KernelSource:
-    """The kernel of these groups. Formats and block sizes are data to it."""
+    """Return the kernel of these groups. It reads formats and block sizes as data."""
     one = groups.instruction
     config = Groups(element_name(one.a), element_name(one.b), one.d == "f16", groups.period, True)
     return group_source(config, f"{one.name}, scaled every {groups.period * one.k}")
 
 
 def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor, groups: ScaledGroups) -> Refusal | None:
-    """Why the kernel does not take these operands, or ``None``."""
+    """Return why the kernel does not take these operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
         return Refusal("one operand is in no block format")
     width = _width(a.size, groups)
@@ -108,7 +111,7 @@ def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor, groups: ScaledGro
 
 
 def _width(terms: int, groups: ScaledGroups) -> int:
-    """Terms of a line whose groups are filled up, but for the last."""
+    """Return the number of terms of a line whose groups are padded, except the last."""
     whole = max(terms - 1, 0) // groups.n
     return whole * groups.period * groups.instruction.k + terms - whole * groups.n
 
@@ -116,10 +119,11 @@ def _width(terms: int, groups: ScaledGroups) -> int:
 def gemm(
     a: Tensor | Coded, b: Tensor | Coded, spec: GemmSpec, out: Tensor, seed: int, groups: ScaledGroups
 ) -> KernelSource:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N): sums of the device's
-    instruction, and the output cast of ``spec``; the kernel that ran. Ask ``refuses`` first.
+    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) to ``out`` (\\*B, M, N); return the kernel that
+    ran.
 
-    Elements are decoded once to the instruction's format, which holds them.
+    The sums are those of the device's instruction; the output cast of ``spec`` follows. Call ``refuses`` first.
+    Elements are decoded once to the instruction's format, which represents them.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
@@ -136,14 +140,14 @@ def gemm(
     set_scales(args, scales[0], scales[1])
     source = source_of(groups)
     launch(source, out.device, (batches * args.tiles_m, -(-n // _TILE), 1), args)
-    del kept  # the caching allocator gives memory of this stream to later work of the same stream only
+    del kept  # the caching allocator reuses memory of this stream only for later work of the same stream
     if not direct:
         cast_into(register, spec.out, out, seed, Site.OUTPUT)
     return source
 
 
 def _one(x: Coded) -> Coded:
-    """``x`` without batch dimensions along which it is repeated, if those are all."""
+    """Return ``x`` without batch dimensions if it is repeated along all of them."""
     if x.codes.dim() > 2 and all(s == 0 for s in x.codes.stride()[:-2]):
         matrix = (0,) * (x.codes.dim() - 2)
         return replace(x, codes=x.codes[matrix], scales=x.scales[matrix])
@@ -151,7 +155,7 @@ def _one(x: Coded) -> Coded:
 
 
 def _lines(x: Coded, dtype: torch.dtype, groups: ScaledGroups) -> Tensor:
-    """Elements (1 or B, lines, bytes) as the instruction reads them, each group filled up with zeros."""
+    """Return the elements (1 or B, lines, bytes) as the instruction reads them, each group padded with zeros."""
     elements = elements_of(_one(x), decode_blocks).to(dtype)
     full = groups.period * groups.instruction.k
     if full != groups.n:
@@ -163,12 +167,12 @@ def _lines(x: Coded, dtype: torch.dtype, groups: ScaledGroups) -> Tensor:
     return operand_lines(elements)
 
 
-#: Integers of an element's size, which every operation takes.
+#: Integer dtypes by the size of an element. Every operation supports them.
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def _scales(x: Coded, groups: ScaledGroups) -> Tensor:
-    """Scales (1 or B, lines, groups) in float32."""
+    """Return the scales (1 or B, lines, groups) in float32."""
     found = factors_of(_one(x)).float()
     if x.format.block_size != groups.n:
         found = found.repeat_interleave(x.format.block_size // groups.n, -1)
@@ -176,10 +180,10 @@ def _scales(x: Coded, groups: ScaledGroups) -> Tensor:
 
 
 def problems(groups: ScaledGroups, device: torch.device) -> Iterator[Problem]:
-    """Products by the kernel of ``groups`` and by that of its model, on operands hard on the instruction: with scales
-    that the kernel multiplies in binary32, and with any, NaN included.
+    """Yield products by the kernel of ``groups`` and by that of its model, on operands that test the instruction.
 
-    Elements of two bytes and more are numbers of FP8: codes have no more bits.
+    Their scales are ones that the kernel multiplies in binary32, and arbitrary ones, NaN included. Elements of two
+    bytes and more are numbers of FP8, because codes have no more bits.
     """
     one = groups.instruction
     names = tuple(name if name in _FP8 else fp8 for name, fp8 in ((one.a, "e4m3"), (one.b, "e5m2")))
@@ -215,18 +219,18 @@ def _problem(a: Coded, b: Coded, spec: GemmSpec, groups: ScaledGroups) -> Proble
 
 
 def _numbers(x: Coded, line: int) -> Tensor:
-    """Element times scale of a line, in float64."""
+    """Return element times scale of a line, in float64."""
     one = replace(x, codes=x.codes[line : line + 1], scales=x.scales[line : line + 1])
     factors = factors_of(one).repeat_interleave(x.format.block_size, -1)[..., : x.size]
     return (elements_of(one, decode_blocks).double() * factors)[0]
 
 
-#: What CI compiles: one instruction a group, and two.
+#: The products that CI compiles: one instruction per group, and two.
 _LISTED = ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))", "mxfp8_e4m3 : scaled(hw(hopper, wgmma, bf16))")
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel for each of a few products."""
+    """Yield a kernel for each of a few products."""
     for text in _LISTED:
         found = groups_of(GemmSpec.of(text))
         assert isinstance(found, ScaledGroups), found

@@ -1,8 +1,8 @@
-"""Products of two block formats by Hopper's warp groups from operands that are decoded once: codes and scales to
-bfloat16 by ``mx_cast``, then the product of those lines by ``gemm_instruction``, large ones by ``gemm_collective``.
+"""Products of two block formats by Hopper's warp groups, from operands that are decoded once.
 
-``gemm_tensor`` decodes the same numbers in every tile, and its instructions are the same chain: k ascending, sixteen
-terms each, from +0. That costs less where few tiles share a line.
+``mx_cast`` decodes codes and scales to bfloat16. ``gemm_instruction`` multiplies these lines; ``gemm_collective``
+multiplies large ones. ``gemm_tensor`` decodes the same numbers in every tile, and its instructions are the same chain:
+k ascending, sixteen terms each, from +0. That costs less where few tiles share a line.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["decoded_lines", "decodes_once", "gemm_decoded", "sources", "sums_sou
 
 _TILE, _TERMS, _THREADS = 128, 64, 256
 _ARCHS = ("sm_90a",)
-#: Cycles of a multiprocessor for a chunk of a tile (``docs/design/gpu_limits.md``): decoding and multiplying it, of
-#: which the products alone.
+#: Cycles of a multiprocessor for a chunk of a tile (``docs/design/gpu_limits.md``): for decoding and multiplying it,
+#: and for the products alone.
 _INSIDE, _PRODUCTS = 2010, 512
-#: Bytes that decoding moves for an element, and those a cycle of a whole GPU (3.35 TB/s at 1.98 GHz, an H100).
+#: Bytes that decoding moves per element, and bytes per cycle of a whole GPU (3.35 TB/s at 1.98 GHz, an H100).
 _ELEMENT_BYTES, _CYCLE_BYTES = 3, 1690
-#: Cycles while the host launches two kernels more: 10 microseconds each.
+#: Cycles during which the host launches two more kernels, 10 microseconds each.
 _LAUNCHES = 40_000
-#: Terms of a line that starts at a multiple of 16 bytes.
+#: Number of terms in 16 bytes, at multiples of which lines start.
 _ALIGNED = 8
 _COLLECTIVE = Collective("bf16", "bf16")
 
@@ -56,7 +56,7 @@ class _SumsArgs(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _product() -> tuple[GemmSpec, Chain]:
-    """The chain of instructions, and the spec that names it."""
+    """Return the spec that names the chain of instructions, and the chain."""
     spec = GemmSpec.of(":hw(hopper, wgmma, bf16)")
     chain = chain_of(spec.accumulator)
     assert isinstance(chain, Chain), chain
@@ -64,10 +64,11 @@ def _product() -> tuple[GemmSpec, Chain]:
 
 
 def decodes_once(out: Tensor, k: int) -> bool:
-    """Whether ``k`` terms for each element of ``out`` (M, N) cost less from operands that are decoded once, on Hopper.
+    """Whether a product of ``k`` terms to ``out`` (M, N) costs less from operands that are decoded once, on Hopper.
 
-    Cycles that decoding takes from the multiprocessor with the most tiles, against those of a pass over each operand
-    and of launching them. Always ``False`` for what the product's kernels cannot hold.
+    The function compares the cycles that decoding in tiles takes from the multiprocessor with the most tiles with those
+    of a pass over each operand and its launch. The result is ``False`` for sizes that the product's kernels do not
+    support.
     """
     m, n = out.shape
     tiles = -(-m // _TILE) * -(-n // _TILE)
@@ -78,10 +79,10 @@ def decodes_once(out: Tensor, k: int) -> bool:
 
 
 def decoded_lines(x: Coded) -> Tensor:
-    """Element times scale in bfloat16 (lines, terms), filled up with zeros to a multiple of 16 bytes; ``x`` has its
-    terms along the last dimension.
+    """Return element times scale in bfloat16 (lines, terms), padded with zeros to a multiple of 16 bytes.
 
-    Rounded once, as ``gemm_tensor`` decodes them in its tiles. Scales of the whole tensor are left out.
+    ``x`` has its terms along the last dimension. Values are rounded once, as ``gemm_tensor`` decodes them in its tiles.
+    Scales of the whole tensor are left out.
     """
     lines, terms = len(x.codes), x.size
     found = torch.empty(lines, -(-terms // _ALIGNED) * _ALIGNED, dtype=torch.bfloat16, device=x.device)
@@ -93,7 +94,7 @@ def decoded_lines(x: Coded) -> Tensor:
 
 @lru_cache(maxsize=64)
 def sums_source(a: bool, b: bool, out: torch.dtype) -> KernelSource:
-    """The kernel that multiplies sums by the scales of both tensors, those that have one."""
+    """Return the kernel that multiplies sums by the scales of both tensors, or of the one that has a scale."""
     result = KERNEL_DTYPES[out].label
     flags = f"{str(a).lower()}, {str(b).lower()}"
     text = (
@@ -108,10 +109,10 @@ def sums_source(a: bool, b: bool, out: torch.dtype) -> KernelSource:
 
 
 def gemm_decoded(a: Coded, b: Coded, out: Tensor) -> tuple[KernelSource, ...]:
-    """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N) as ``gemm_tensor_cores`` does; the kernels
-    of product and scales that ran. Ask ``decodes_once`` first.
+    """Write the product of ``a`` (M, K) and ``b`` (K, N) to ``out`` (M, N) as ``gemm_tensor_cores`` does.
 
-    Takes 2 (M + N) K bytes of memory for values, and 4 M N for sums that are not the result itself.
+    Return the kernels of the product and of the scales that ran. Call ``decodes_once`` first. The function takes 2 (M +
+    N) K bytes of memory for values, and 4 M N for sums that are not the result itself.
 
     Raises:
         CudaError: if a kernel cannot be compiled or launched.
@@ -143,5 +144,5 @@ def _scale_sums(sums: Tensor, a: Coded, b: Coded, out: Tensor) -> KernelSource:
 
 
 def sources() -> Iterator[KernelSource]:
-    """A kernel that scales sums; those of products are other families'."""
+    """Yield a kernel that scales sums; kernels of products belong to other families."""
     yield sums_source(True, True, torch.bfloat16)
