@@ -1,1 +1,1 @@
-"""Where arithmetic runs. Each backend computes the same bits for the same spec; nothing is loaded until first used."""
+"""Backends compute the same bits for the same spec on each device. Each one is loaded when it is first used."""

@@ -1,4 +1,4 @@
-"""Products of batches as backends take them: batch dimensions equal, or none."""
+"""Prepares batched products for backends, which take equal batch dimensions or none."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ __all__ = ["batched"]
 
 
 def batched(product: Product) -> Product:
-    """``product`` of tensors whose batch dimensions broadcast, as one with equal ones, or with none where b is one
-    matrix and the rest flattens without a copy."""
+    """Return ``product`` with equal batch dimensions in place of those that broadcast.
+
+    The result has no batch dimensions where b is one matrix and the other tensors can be flattened without a copy.
+    """
     a, b, out = product.a, product.b, product.out
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     spec = product.spec
@@ -32,9 +34,9 @@ def batched(product: Product) -> Product:
 
 
 def _cast_stochastic_operands(spec: GemmSpec, a: Tensor, b: Tensor, seed: int) -> tuple[GemmSpec, Tensor, Tensor]:
-    """Stochastic operand casts done beforehand, so that an element's bits depend on its index in its own tensor.
+    """Apply stochastic operand casts now, so that an element's random bits depend on its index in its own tensor.
 
-    Inside a batched GEMM a repeated (broadcast) operand has lost that index.
+    In a batched GEMM a broadcast operand has lost that index.
     """
     if spec.cast_a is not None and spec.cast_a.is_stochastic:
         a, spec = _cast(a, spec.cast_a, seed, Site.OPERAND_A), replace(spec, a=None)
@@ -68,7 +70,7 @@ def _together(
 
 
 def _flat_view(t: Tensor, rows: int) -> Tensor | None:
-    """``t`` as (rows, last) if that needs no copy."""
+    """Return ``t`` as (rows, last) if that needs no copy, else None."""
     try:
         return t.view(rows, t.shape[-1])
     except RuntimeError:

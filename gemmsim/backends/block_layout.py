@@ -1,4 +1,4 @@
-"""Where blocks of formats of tensors lie in a tensor."""
+"""Computes where the blocks of a tensor's format lie in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gemmsim.formats import FiniteFloatFormat, Sharing, TensorFormat
 
 __all__ = ["BlockDim", "arranged"]
 
-#: How the elements of a format that has no blocks are cut.
+#: Number of elements per piece for a format that has no blocks.
 _PIECE = 2048
 
 
 class BlockDim(NamedTuple):
-    """A dimension of a tensor: its size, strides of source and result, and of the row-major index."""
+    """A dimension of a tensor: its size, and its strides in the source, in the result and in the row-major index."""
 
     size: int
     src: int
@@ -26,13 +26,17 @@ class BlockDim(NamedTuple):
 
 
 def arranged(x: Tensor, fmt: TensorFormat, out: Tensor) -> tuple[list[BlockDim], list[BlockDim], int]:
-    """Dimensions that tell blocks apart, those inside a block, and how the last one is cut (0: not at all)."""
+    """Return the dimensions across blocks, the dimensions in a block, and the length into which the last one is
+    divided.
+
+    The length is 0 if the last dimension is not divided.
+    """
     by_tensor = fmt.sharing is Sharing.TENSOR
     elements = isinstance(fmt, FiniteFloatFormat)
     at = 0 if by_tensor else fmt.dim % x.dim()
     shape: Sequence[int] = x.shape
     if x.is_contiguous() and out.is_contiguous():
-        # three dimensions say it all: before, at and after
+        # three dimensions suffice: before, at and after
         before, after = math.prod(shape[:at]), math.prod(shape[at + 1 :])
         shape = (1, x.numel(), 1) if by_tensor else (before, shape[at], after)
         if fmt.sharing is Sharing.BLOCK and after == 1 and shape[1] % fmt.block_size == 0:

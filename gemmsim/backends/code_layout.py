@@ -1,7 +1,7 @@
-"""Codes of a format and what they stand for, element by element in integers, on any device.
+"""Converts between values and codes of a format, element by element in integers, on any device.
 
-A finite value is ``significand * 2**exponent``. Of each kind of format there is one function that finds the code's
-magnitude from these, and one for the way back; everything else (signs, NaN, infinities) they share.
+A finite value is ``significand * 2**exponent``. For each kind of format one function computes the code's magnitude from
+these, and one computes them from the magnitude. All formats share the handling of signs, NaN and infinities.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gemmsim.formats import (
 
 __all__ = ["Parts", "code_dtype", "parts_of_codes", "parts_of_values", "to_codes", "to_values", "wrapped"]
 
-#: Integers of each float dtype, its trailing bits and its exponent's bias.
+#: For each float dtype: the integer dtype of its size, its trailing bits and its exponent's bias.
 _STORAGE = {
     torch.float16: (torch.int16, 10, 15),
     torch.bfloat16: (torch.int16, 7, 127),
     torch.float32: (torch.int32, 23, 127),
     torch.float64: (torch.int64, 52, 1023),
 }
-_FAR = 62  # shifts are cut here: what would be shifted further is out of every format
+_FAR = 62  # largest shift: a value that would need more is outside every format
 
 
 class Parts(NamedTuple):
-    """Numbers as tensors: sign, ``significand * 2**exponent`` where finite, and which are infinite or NaN."""
+    """Numbers as tensors: sign, ``significand * 2**exponent`` where finite, and flags for infinities and NaN."""
 
     negative: Tensor
     significand: Tensor
@@ -45,9 +45,10 @@ class Parts(NamedTuple):
 
 
 def code_dtype(fmt: Format) -> torch.dtype:
-    """The narrowest dtype that holds every code as a number and that PyTorch computes with: uint8, else a signed one.
+    """Return the narrowest dtype that stores every code as a number and in which PyTorch computes.
 
-    Codes of 64 bits are int64 in two's complement: PyTorch does not compute with unsigned integers beyond 8 bits.
+    It is uint8 or a signed dtype, because PyTorch does not compute with unsigned integers beyond 8 bits. Codes of 64
+    bits are int64 in two's complement.
     """
     if fmt.bits <= 8:
         return torch.uint8
@@ -55,12 +56,15 @@ def code_dtype(fmt: Format) -> torch.dtype:
 
 
 def wrapped(code: int) -> int:
-    """``code`` as int64 stores it."""
+    """Return ``code`` as int64 stores it."""
     return code - (1 << 64) if code >= 1 << 63 else code
 
 
 def parts_of_values(x: Tensor) -> Parts:
-    """What the elements of a float tensor are, read from their bits, so that no mode of the processor matters."""
+    """Return the parts of a float tensor's elements.
+
+    They are read from the bits, so that no mode of the processor matters.
+    """
     integers, trailing, bias = _STORAGE[x.dtype]
     bits = x.view(integers).to(torch.int64)
     width = x.element_size() * 8
@@ -73,7 +77,7 @@ def parts_of_values(x: Tensor) -> Parts:
 
 
 def to_values(parts: Parts, dtype: torch.dtype) -> Tensor:
-    """The numbers in ``dtype``, which holds them."""
+    """Return the numbers in ``dtype``, which must be able to represent them."""
     half = parts.exponent >> 1
     value = parts.significand.to(torch.float64) * _power(half) * _power(parts.exponent - half)
     value = torch.where(parts.infinite, torch.inf, value)
@@ -82,17 +86,17 @@ def to_values(parts: Parts, dtype: torch.dtype) -> Tensor:
 
 
 def _power(exponent: Tensor) -> Tensor:
-    """2 ** exponent in float64, for normal powers."""
+    """Return 2 ** exponent in float64, for normal powers."""
     return ((exponent + 1023) << 52).view(torch.float64)
 
 
 def _length(significand: Tensor) -> Tensor:
-    """Bits of each integer below 2**53, 0 for 0."""
+    """Return the bit length of each integer below 2**53; 0 for 0."""
     return torch.frexp(significand.to(torch.float64))[1].to(torch.int64)
 
 
 def _shifted(significand: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
-    """``significand * 2**by`` in integers, and whether no bit was lost below."""
+    """Return ``significand * 2**by`` in integers, and whether no bit was lost below."""
     left, right = by.clamp(0, _FAR), (-by).clamp(0, _FAR)
     whole = (significand & ((1 << right) - 1)) == 0
     return (significand >> right) << left, whole
@@ -102,11 +106,11 @@ def _shifted(significand: Tensor, by: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def to_codes(fmt: Format, parts: Parts) -> tuple[Tensor, Tensor]:
-    """int64 codes of ``fmt``, and which elements have one; what has none gets the code 0."""
+    """Return the int64 codes of ``fmt``, and a mask of the elements that have one; the others get the code 0."""
     if isinstance(fmt, FixedFormat):
         code, good = _fixed_codes(fmt, parts)
         return torch.where(good, code, 0), good
-    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # it has no codes; a list of its own
+    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # neither has codes that are computed here
     kind: dict[type, Any] = {
         FloatFormat: _float_magnitudes,
         SupernormalFormat: _supernormal_magnitudes,
@@ -131,17 +135,17 @@ def to_codes(fmt: Format, parts: Parts) -> tuple[Tensor, Tensor]:
 
 
 def _largest(fmt: FloatFormat | SupernormalFormat | Binary8Format) -> int:
-    """Magnitude of the largest finite value."""
+    """Return the magnitude of the largest finite value."""
     return fmt.max_code if isinstance(fmt, FloatFormat) else fmt.max_magnitude
 
 
 def _infinity(fmt: FloatFormat | SupernormalFormat | Binary8Format) -> int | None:
-    """Magnitude of infinity, None where there is none."""
+    """Return the magnitude of infinity, None where there is none."""
     return fmt.encode(float("inf")) if fmt.has_inf else None
 
 
 def _nan(fmt: FloatFormat | SupernormalFormat | Binary8Format) -> int | None:
-    """Code of NaN that ``encode`` gives, None where there is none."""
+    """Return the code of NaN that ``encode`` gives, None where there is none."""
     return fmt.encode(float("nan")) if fmt.has_nan else None
 
 
@@ -194,10 +198,10 @@ def _binary8_magnitudes(fmt: Binary8Format, parts: Parts, top: Tensor) -> tuple[
 
 
 def parts_of_codes(fmt: Format, codes: Tensor) -> tuple[Parts, Tensor]:
-    """What int64 ``codes`` stand for, and which are in use."""
+    """Return the parts of the values of int64 ``codes``, and a mask of the codes that are in use."""
     if isinstance(fmt, FixedFormat):
         return _fixed_parts(fmt, codes)
-    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # it has no codes; a list of its own
+    assert not isinstance(fmt, (OwnExponentFormat, CodebookFormat))  # neither has codes that are computed here
     sign = 1 << (fmt.bits - 1)
     no = torch.zeros_like(codes, dtype=torch.bool)
     negative = (codes & wrapped(sign)) != 0 if fmt.signed else no
@@ -221,7 +225,7 @@ def parts_of_codes(fmt: Format, codes: Tensor) -> tuple[Parts, Tensor]:
 
 
 def _nans(fmt: FloatFormat | SupernormalFormat | Binary8Format, codes: Tensor, magnitude: Tensor) -> Tensor:
-    """Which codes are NaN."""
+    """Return a mask of the codes that are NaN."""
     nan = _nan(fmt)
     if nan is None:
         return torch.zeros_like(codes, dtype=torch.bool)

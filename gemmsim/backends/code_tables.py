@@ -1,4 +1,4 @@
-"""Tables of codes and values: which code a number has and back, looked up by bits where a table is small enough."""
+"""Tables from values to codes and back. They are indexed by bits where the table is small enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["codes_of", "table_codes", "values_of_codes"]
 
 @lru_cache(maxsize=64)
 def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
-    """Code of each bfloat16 number, by its bits; -1 for those without one."""
+    """Return the code of each bfloat16 number, indexed by its bits; -1 for numbers without one."""
     bits = torch.arange(1 << 16, device=device).to(torch.int16)
     codes, good = to_codes(parse_scalar(fmt), parts_of_values(bits.view(torch.bfloat16)))
     return torch.where(good, codes, -1).to(torch.int32)
@@ -26,7 +26,7 @@ def _codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=64)
 def values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Value of each code, and which are in use."""
+    """Return the value of each code, and a mask of the codes that are in use."""
     meaning = parse_scalar(fmt)
     if isinstance(meaning, CodebookFormat):
         return listed_values(meaning, dtype, device)
@@ -35,7 +35,10 @@ def values_of_codes(fmt: str, dtype: torch.dtype, device: torch.device) -> tuple
 
 
 def codes_of(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of the elements of ``x``, and which have one. What fits bfloat16 is looked up, read from the bits."""
+    """Return the codes of the elements of ``x``, and a mask of the elements that have one.
+
+    Elements of a format that fits bfloat16 are looked up by their bits.
+    """
     if isinstance(meaning, CodebookFormat):
         return listed_codes(meaning, x)
     if x.dtype is torch.float64 or not fits(meaning, torch.bfloat16):
@@ -51,9 +54,9 @@ def codes_of(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def table_codes(x: Tensor, fmt: Format) -> Tensor:
-    """int16 codes of the elements of ``x``, as a cast to ``fmt`` (up to 8 bits) gives them: NaN has one bit pattern.
+    """Return int16 codes of the elements of ``x``, which a cast to ``fmt`` (up to 8 bits) must have given.
 
-    2**bits for a NaN that has no code.
+    NaN must have one bit pattern. A NaN that has no code gets 2**bits.
     """
     if x.dtype is torch.float32 and not isinstance(fmt, CodebookFormat) and fits(fmt, torch.bfloat16):
         upper = (x.reshape(-1).view(torch.int32) >> 16).bitwise_and_(0xFFFF)

@@ -1,8 +1,9 @@
-"""Rounding tensors to lists of values (codebooks, posits, NF4), by PyTorch's binary search, on any device.
+"""Rounds tensors to lists of values (codebooks, posits, NF4) by PyTorch's binary search, on any device.
 
-``edges[i]`` is the smallest float64 number that becomes value i + 1 or a later one, so that a number's place is how
-many edges do not exceed it. A float64 number rounded to odd may stand for an exact one: boundaries have at most 51
-bits, so that the number just above one is that of everything between the two.
+``edges[i]`` is the smallest float64 number that becomes value i + 1 or a later one. The index of a number's value is
+therefore the number of edges that do not exceed it. A float64 number may stand for an exact number that was rounded to
+odd. This is safe because boundaries have at most 51 bits: all numbers between a boundary and the next float64 number
+round as that next number does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .device_tables import Tables
 
 __all__ = ["is_codebook", "points_on", "round_to_codebook"]
 
-#: Most dimensions of tensors that backends round.
+#: Largest number of dimensions of the tensors that backends round.
 _MAX_DIMS = 16
 _tables = Tables(64)
 
@@ -36,8 +37,8 @@ def round_to_codebook(
 ) -> None:
     """Write ``cast(x)`` to ``out``, of any float dtype, which may be ``x``; NaN stays NaN.
 
-    A dtype that does not hold the values rounds them to nearest even once more, by ``quantize`` of the device's
-    backend.
+    A dtype that cannot represent the values rounds them to nearest even once more. ``quantize`` of the device's backend
+    does this.
     """
     fmt = cast.format
     assert isinstance(fmt, CodebookFormat)
@@ -56,14 +57,14 @@ def round_to_codebook(
 
 
 def points_on(fmt: CodebookFormat, device: torch.device) -> Tensor:
-    """The values in float64 on ``device``, ascending. Not to be written to."""
+    """Return the values in float64 on ``device``, ascending. Callers must not write to them."""
     return _tables.get((fmt, Cast(fmt).rounding), device, lambda where: _numbers(Cast(fmt), where)).tensors[1]
 
 
 def _numbers(cast: Cast, device: torch.device) -> tuple[Tensor, Tensor]:
     fmt = cast.format
     assert isinstance(fmt, CodebookFormat)
-    if device.type == "cuda":  # asked for there only while a graph is captured, which cannot wait for a copy
+    if device.type == "cuda":  # this happens only while a graph is captured, which cannot wait for a copy
         from .cuda.errors import CudaError, message
 
         asked = f"{shown(str(fmt))} used for the first time while a CUDA graph is captured"
@@ -86,6 +87,6 @@ def _edges(cast: Cast) -> tuple[float, ...]:
             edges.append(high)
         else:
             up = {"low": False, "high": True, "even": place % 2 == 1, "odd": place % 2 == 0}[fmt.tie]
-            rises = limit > low and (up or limit == high)  # a number of the list is itself
+            rises = limit > low and (up or limit == high)  # a number of the list stays itself
             edges.append(limit if rises else math.nextafter(limit, math.inf))
     return tuple(edges)

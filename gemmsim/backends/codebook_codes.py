@@ -13,7 +13,7 @@ __all__ = ["listed_codes", "listed_values"]
 
 
 def listed_codes(fmt: CodebookFormat, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of the elements of ``x``, and which have one; -0 has the code of 0."""
+    """Return the codes of the elements of ``x``, and a mask of the elements that have one; -0 has the code of 0."""
     points = points_on(fmt, x.device)
     wide = x.to(torch.float64).contiguous()
     place = torch.bucketize(wide, points).clamp_(max=len(fmt.points) - 1)
@@ -25,7 +25,7 @@ def listed_codes(fmt: CodebookFormat, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def listed_values(fmt: CodebookFormat, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Value of each code, and which are in use."""
+    """Return the value of each code, and a mask of the codes that are in use."""
     used = set(fmt.codes())
     values = [fmt.decode(code) if code in used else 0.0 for code in range(1 << fmt.bits)]
     flags = torch.tensor([code in used for code in range(1 << fmt.bits)], device=device)

@@ -1,4 +1,4 @@
-"""Products in which something is a list of values, a table or a user's own step, which no backend's kernels know."""
+"""Products that backends' kernels cannot compute alone: with lists of values, tables or user-defined steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["run"]
 
 
 def run(product: Product, kernels: Callable[[Product], Ran]) -> Ran:
-    """Compute ``product``; ``kernels`` computes one whose operands are cast and whose accumulator kernels know."""
+    """Compute ``product``. ``kernels`` computes a product of cast operands whose accumulator the kernels support."""
     spec, out = product.spec, product.out
     listed_a, listed_b, listed_out = (is_codebook(cast) for cast in (spec.cast_a, spec.cast_b, spec.out))
     inner = replace(
@@ -38,7 +38,7 @@ def run(product: Product, kernels: Callable[[Product], Ran]) -> Ran:
     if spec.accumulator.is_lookup:
         return _told(_looked_up(product), product, "no library has tables of products")
     a, b = _tensors(product)
-    if not inner.needs_steps:  # only operands or the output are lists
+    if not inner.needs_steps:  # only operands or the output are lists of values
         left = _narrow(a, spec.cast_a, product.seed, Site.OPERAND_A) if listed_a else a
         right = _narrow(b, spec.cast_b, product.seed, Site.OPERAND_B) if listed_b else b
         raw = torch.empty(out.shape, dtype=torch.float64, device=out.device) if listed_out else out
@@ -59,7 +59,7 @@ def run(product: Product, kernels: Callable[[Product], Ran]) -> Ran:
 
 
 def _told(ran: Ran, product: Product, reason: str) -> Ran:
-    """``ran`` with the reason why no library computed ``product``, if one was asked for."""
+    """Return ``ran`` with the reason why no library computed ``product``, if one was requested."""
     return ran if product.count or current() is None else ran.noted(Refusal(reason, refused()).note)
 
 
@@ -69,13 +69,13 @@ def _tensors(product: Product) -> tuple[Tensor, Tensor]:
 
 
 def _narrow(x: Tensor, cast: Cast | None, seed: int, site: int) -> Tensor:
-    """An operand, cast, in the narrowest dtype that is fast: of its own, float32 and float64."""
+    """Return the cast operand in the narrowest fast dtype: its own, float32 or float64."""
     assert cast is not None
     return cast_operand(x, cast, carrier_dtype(cast.format, x.dtype), seed, site)
 
 
 def _looked_up(product: Product) -> Ran:
-    """A product whose factors are codes of a table, or the overflows in it."""
+    """Compute a product whose factors are codes of a table, or count its overflows."""
     spec, out, (a, b) = product.spec, product.out, _tensors(product)
     assert isinstance(spec.accumulator, Lookup)
     products = spec.accumulator.products

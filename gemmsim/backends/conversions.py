@@ -1,4 +1,4 @@
-"""Operands into a native dtype, and native results out of it, by the ``quantize`` of one backend."""
+"""Converts operands to a native dtype, and native results from it, with the ``quantize`` of one backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .stored_elements import stored
 
 __all__ = ["FORMATS", "Conversions", "is_conversion"]
 
-#: Format of every float dtype.
+#: The format of every float dtype.
 FORMATS: Final[dict[torch.dtype, FloatFormat]] = {
     torch.float32: FP32,
     torch.float64: FP64,
@@ -40,8 +40,8 @@ FORMATS: Final[dict[torch.dtype, FloatFormat]] = {
     torch.float8_e5m2: E5M2,
 }
 
-#: Conversions that PyTorch makes in one rounding to nearest even. From float64 to 16 bits it goes through
-#: float32 and rounds twice.
+#: Conversions that PyTorch makes in one rounding to nearest even. From float64 to 16 bits it converts through
+#: float32 and so rounds twice.
 _ROUNDED_ONCE = frozenset(
     {(torch.float32, dtype) for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
     | {(torch.float16, dtype) for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)}
@@ -51,7 +51,7 @@ _ROUNDED_ONCE = frozenset(
 
 
 def is_conversion(cast: Cast | None, dtype: torch.dtype) -> bool:
-    """Whether ``cast`` is what an ordinary conversion to ``dtype`` does: nearest even, overflow as IEEE 754 has it."""
+    """Whether ``cast`` is the ordinary conversion to ``dtype``: nearest even, with overflow as in IEEE 754."""
     if cast is None:
         return True
     plain = cast.rounding.mode is RoundingMode.RNE and cast.overflow is Overflow.INFINITY
@@ -60,12 +60,14 @@ def is_conversion(cast: Cast | None, dtype: torch.dtype) -> bool:
 
 @dataclass
 class Conversions:
-    """Casts of whole tensors by ``quantize``, a backend's verb of that name."""
+    """Casts of whole tensors by ``quantize``, the function of that name of one backend."""
 
     quantize: Callable[[Tensor, Cast, Tensor, int, int, int], None]
 
     def quantize_into(self, x: Tensor, cast: Cast, out: Tensor, seed: int, site: int, start: int = 0) -> None:
-        """``quantize`` of the backend, and casts to codebooks, which every device computes by PyTorch."""
+        """Apply ``quantize`` of the backend, or PyTorch's search for casts to codebooks, which is the same on all
+        devices.
+        """
         if is_codebook(cast):
             round_to_codebook(x, cast, out, self.quantize)
         else:
@@ -74,7 +76,8 @@ class Conversions:
     def copy_rounded(self, x: Tensor, out: Tensor) -> None:
         """Write ``x`` to ``out`` in ``out``'s dtype, each value rounded to it once, to nearest even.
 
-        On the CPU always by ``quantize``, which does not heed a processor that is set to flush subnormal numbers.
+        On the CPU ``quantize`` does this always, because a processor mode that flushes subnormal numbers does not
+        affect it.
         """
         if x.dtype == out.dtype or (x.device.type == "cuda" and (x.dtype, out.dtype) in _ROUNDED_ONCE):
             out.copy_(x)
@@ -82,9 +85,9 @@ class Conversions:
             self.cast_into(x, Cast(FP64), out, 0, 0)
 
     def cast_into(self, x: Tensor, cast: Cast | None, out: Tensor, seed: int, site: int, start: int = 0) -> None:
-        """Write ``cast(x)`` to ``out``, then rounded to its dtype; ``None`` is the conversion to the dtype alone.
+        """Write ``cast(x)`` to ``out``, then rounded to its dtype. ``None`` means only the conversion to the dtype.
 
-        Integers count as the numbers they are. Random bits are those of elements ``start`` and on.
+        Integers are cast as the numbers that they are. The random bits are those of the elements from ``start`` on.
         """
         x = x if x.is_floating_point() else x.to(torch.float64)
         if cast is None:
@@ -97,11 +100,11 @@ class Conversions:
             out.copy_(flat.view(out.shape))
 
     def cast_operand(self, x: Tensor, cast: Cast | None, dtype: torch.dtype, seed: int, site: int) -> Tensor:
-        """``cast(x)`` in ``dtype``, which holds every value of the cast (of ``x`` where there is none).
+        """Return ``cast(x)`` in ``dtype``, which must represent every value of the cast, or of ``x`` without a cast.
 
         Random bits belong to stored elements: a repeated (stride 0) batch dimension is rounded once.
         """
-        if cast is None or cast.format == FORMATS.get(x.dtype):  # what a format holds, no cast to it changes
+        if cast is None or cast.format == FORMATS.get(x.dtype):  # a cast to the format of the dtype changes nothing
             if x.dtype == dtype or x.device.type == "cuda":
                 return x.to(dtype)
             cast = Cast(FORMATS[x.dtype])
@@ -113,7 +116,7 @@ class Conversions:
 
 @lru_cache(maxsize=1024)
 def _holder(fmt: Format, dtype: torch.dtype) -> torch.dtype:
-    """A dtype that casts are written in and that holds ``fmt``: ``dtype`` itself if it is one of them."""
+    """Return a dtype that represents ``fmt`` and to which casts can be written: ``dtype`` itself if possible."""
     if dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         return dtype
     if isinstance(fmt, FixedFormat):

@@ -1,5 +1,7 @@
-"""Operands into a native dtype, and native results out of it, by the backend of the tensors' device: each value rounded
-once."""
+"""Converts operands to a native dtype, and native results from it, with the backend of the tensors' device.
+
+Each value is rounded once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ __all__ = ["FORMATS", "cast_into", "cast_operand", "copy_rounded", "is_conversio
 
 
 def _quantize(x: Tensor, cast: Cast, out: Tensor, seed: int, site: int, start: int) -> None:
-    """``quantize`` of the backend of the tensors' device. That of CUDA is loaded when a CUDA tensor asks for it."""
+    """Call ``quantize`` of the backend of the tensors' device. The first CUDA tensor loads the CUDA backend."""
     backend_of(x).quantize(x, cast, out, seed, site, start)
 
 

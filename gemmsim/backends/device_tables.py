@@ -1,8 +1,8 @@
 """Tables that kernels read through raw pointers, kept on their device between calls.
 
-PyTorch's allocator knows nothing of such pointers. Memory that is freed goes back to the stream it was made on, so a
-stream that may still be reading a table has to be recorded with it. And a captured graph reads at each replay what it
-was shown when it was captured, whether or not that still exists.
+PyTorch's allocator does not track such pointers. It returns freed memory to the stream on which the memory was made. So
+any other stream that may still be reading a table must be recorded with it. A captured graph reads the addresses of its
+capture at each replay, whether or not the tables still exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["Table", "Tables", "is_capturing"]
 
-#: Tables that a captured graph has pointers to. Nothing says when a graph ends, so that they are kept for good: a few
+#: Tables to which a captured graph has pointers. Nothing reports when a graph ends, so they are kept for good: a few
 #: bytes for each term of a product, or for each position and term of a convolution.
 _of_graphs: set[Table] = set()
 
@@ -26,7 +26,7 @@ def _is_gpu(device: torch.device) -> bool:
 
 
 def is_capturing(device: torch.device) -> bool:
-    """Whether ``device`` is a GPU whose current stream is being captured: then nothing may wait for it."""
+    """Whether ``device`` is a GPU whose current stream is being captured, so that the host must not wait for it."""
     if not _is_gpu(device):
         return False
     if device.index in (None, torch.cuda.current_device()):
@@ -38,8 +38,8 @@ def is_capturing(device: torch.device) -> bool:
 class Table:
     """Tensors on one device.
 
-    ``lasting``: whether pointers to them may be remembered. Those that are made while a graph is captured are the
-    graph's own: they have their contents when it is replayed, and their memory is used again by what comes after.
+    ``lasting``: whether callers may store pointers to them. Tables that are made while a graph is captured belong to
+    the graph. They have their contents when the graph is replayed, and later operations reuse their memory.
     """
 
     __slots__ = ("_device", "_streams", "lasting", "tensors")
@@ -47,15 +47,17 @@ class Table:
     def __init__(self, tensors: tuple[Tensor, ...], lasting: bool = True) -> None:
         self.tensors, self.lasting = tensors, lasting
         self._device = tensors[0].device
-        #: Streams that the allocator knows of: the one that the tensors were made on, and those that were recorded.
+        #: Streams that the allocator tracks: the one on which the tensors were made, and the recorded ones.
         self._streams: set[int] = set()
         if _is_gpu(self._device):
             self._streams.add(torch.cuda.current_stream(self._device).cuda_stream)
 
     def read(self) -> None:
-        """To be called before each launch on the device's current stream that is given pointers to the tensors.
+        """Declare that the device's current stream reads the tensors; call this before each launch with pointers to
+        them.
 
-        When the tensors are freed the allocator waits for all work of a recorded stream: once for each is enough.
+        When the tensors are freed, the allocator waits for all work of a recorded stream. So it suffices to record each
+        stream once.
         """
         if not self.lasting or not _is_gpu(self._device):
             return
@@ -70,7 +72,7 @@ class Table:
 
 
 class Tables:
-    """The tables that were used last, at most ``most`` of them. Safe to use from several threads."""
+    """The most recently used tables, at most ``most`` of them. Safe to use from several threads."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -78,11 +80,12 @@ class Tables:
         self._lock = threading.Lock()
 
     def get(self, what: Hashable, device: torch.device, make: Callable[[torch.device], tuple[Tensor, ...]]) -> Table:
-        """The table of ``what`` on ``device``, about to be read by a launch on its current stream.
+        """Return the table of ``what`` on ``device``, for a launch on its current stream that follows.
 
-        ``make`` gives the tensors on a device of its choice. They are made on the host and copied, for which the host
-        waits: after that any stream may read them. While a stream is captured nothing can be waited for, so that a
-        table which is not kept yet is made on the device, by operations that become part of the graph, and not kept.
+        ``make`` returns the tensors on the device that it gets. As a rule they are made on the host and copied, and the
+        host waits for the copy; after that any stream may read them. While a stream is captured, the host cannot wait.
+        A table that is not stored yet is then made on the device, by operations that become part of the graph, and is
+        not stored.
         """
         key = (what, device)
         with self._lock:
@@ -104,6 +107,6 @@ class Tables:
                 self._kept.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all of them; those that graphs have pointers to stay where they are."""
+        """Forget all tables. Those to which graphs have pointers stay in memory."""
         with self._lock:
             self._kept.clear()

@@ -1,4 +1,4 @@
-"""PyTorch's dtypes, what kernels know of them, and which of them holds a format."""
+"""PyTorch's dtypes as kernels know them, and the choice of a dtype that represents a format."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from gemmsim.lowering.abi_constants import CODES, FLOATS, INT16, INT32, DType, h
 
 __all__ = ["DTYPES", "NUMBERS", "KERNEL_DTYPES", "carrier_dtype", "fits"]
 
-#: Dtypes of numbers.
+#: The dtypes of numbers.
 DTYPES: Final[dict[torch.dtype, DType]] = {getattr(torch, one.name): one for one in FLOATS}
-#: Those, and the dtypes of codes and of tables.
+#: The dtypes of numbers, of codes and of tables.
 KERNEL_DTYPES: Final = DTYPES | {getattr(torch, one.name): one for one in (CODES, INT16, INT32)}
-#: Their numbers in the C library.
+#: The number of each dtype in the C library.
 NUMBERS: Final[dict[torch.dtype, int]] = {dtype: one.number for dtype, one in DTYPES.items()}
 
 
 def fits(fmt: Format, dtype: torch.dtype) -> bool:
-    """Whether ``dtype`` holds every value of ``fmt``; of an unbounded grid, every rounded value of ``dtype``."""
+    """Whether ``dtype`` represents every value of ``fmt``.
+
+    For an unbounded fixed-point format: whether ``dtype`` represents the rounded value of each of its own numbers.
+    """
     if isinstance(fmt, FixedFormat) and not fmt.clamp:
         return DTYPES[dtype].quantum <= fmt.quantum_exponent <= 0
     return holds(DTYPES[dtype], fmt)
@@ -29,8 +32,8 @@ def fits(fmt: Format, dtype: torch.dtype) -> bool:
 
 @lru_cache(maxsize=4096)
 def carrier_dtype(fmt: Format, dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which an operand of ``dtype`` keeps its exact value once rounded to ``fmt``.
+    """Return the dtype in which an operand of ``dtype`` keeps its exact value once rounded to ``fmt``.
 
-    ``dtype`` itself if it holds every value of ``fmt``, else float32 if that does, else float64.
+    It is ``dtype`` itself if that represents every value of ``fmt``, else float32 if that does, else float64.
     """
     return next((d for d in (dtype, torch.float32) if fits(fmt, d)), torch.float64)

@@ -14,10 +14,10 @@ __all__ = ["Coded"]
 
 @dataclass(frozen=True)
 class Coded:
-    """``size`` elements along ``dim`` (-1 or -2), in the bytes of ``packing``, with a scale for each block of them.
+    """``size`` elements along ``dim`` (-1 or -2), as codes in the bytes of ``packing``, with a scale for each block.
 
-    ``tensor_scale``: of formats with a second scale, else 1. What it stands for: ``gemmsim.backends.encoding``; as a
-    backend's kernels read it: ``cpu.coded`` and ``cuda.coded``.
+    ``tensor_scale`` is the second scale of formats that have one, else 1. ``gemmsim.backends.encoding`` computes the
+    values that a ``Coded`` stands for. ``cpu.block_scaled`` and ``cuda.simt.encoded`` convert it to what kernels read.
     """
 
     codes: Tensor
@@ -26,21 +26,21 @@ class Coded:
     dim: int
     size: int
     packing: str = "bytes"
-    tensor_scale: float | Tensor = 1.0  # on a GPU a tensor there, so that nothing waits
+    tensor_scale: float | Tensor = 1.0  # a tensor on the GPU for GPU operands, so that nothing waits
 
     @property
     def shape(self) -> torch.Size:
-        """Of the tensor it stands for."""
+        """Shape of the tensor that it stands for."""
         shape = list(self.codes.shape)
         shape[self.dim] = self.size
         return torch.Size(shape)
 
     @property
     def transposed(self) -> Coded:
-        """With its last two dimensions exchanged, the same bytes."""
+        """The same bytes with the last two dimensions exchanged."""
         return replace(self, codes=self.codes.mT, scales=self.scales.mT, dim=-3 - self.dim)
 
     @property
     def device(self) -> torch.device:
-        """Where its codes and scales are."""
+        """Device of its codes and scales."""
         return self.codes.device

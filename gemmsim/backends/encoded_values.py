@@ -1,4 +1,4 @@
-"""What operands in block formats hold, by the ``decode_blocks`` of one backend: elements and scales apart."""
+"""Decodes operands in block formats to elements and scales separately, with ``decode_blocks`` of one backend."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from .encoded_operand import Coded
 
 __all__ = ["Decoder", "ONE", "elements_of", "factors_of", "scale_table"]
 
-#: A backend's verb ``decode_blocks``.
+#: The function ``decode_blocks`` of a backend.
 Decoder = Callable[[Tensor, Tensor, BlockFormat, Tensor, int, str], None]
-#: Code of 1 in e8m0.
+#: The code of 1 in e8m0.
 ONE = 127
-#: Terms that a thread of a GPU decodes.
+#: Number of terms that a thread of a GPU decodes.
 _UNSCALED = 32
 
 
 def elements_of(x: Coded, decode_blocks: Decoder) -> Tensor:
-    """Each element without its scale, in float32, which holds all of them, by ``decode_blocks`` of its device."""
+    """Return each element without its scale, in float32, which represents all of them.
+
+    ``decode_blocks`` is that of the device of ``x``.
+    """
     elements = torch.empty(x.shape, dtype=torch.float32, device=x.codes.device)
     if elements.numel():
         whole = replace(
@@ -42,12 +45,12 @@ def elements_of(x: Coded, decode_blocks: Decoder) -> Tensor:
 
 
 def factors_of(x: Coded) -> Tensor:
-    """The scales in float64."""
+    """Return the scales in float64."""
     return scale_table(x.format).to(x.scales.device)[x.scales.long()]
 
 
 @lru_cache(maxsize=64)
 def scale_table(fmt: BlockFormat) -> Tensor:
-    """Value of each scale code in float64; NaN for codes that the format has not."""
+    """Return the value of each scale code in float64; NaN for codes that the format does not have."""
     values = [fmt.scale.decode(code) for code in range(1 << fmt.scale.bits)]
     return torch.tensor(values + [float("nan")] * (256 - len(values)), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Tensors to operands in block formats, and what those hold."""
+"""Encodes tensors as operands in block formats, and decodes the values of such operands."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 
 
 def values_of(x: Tensor | Coded) -> Tensor:
-    """Element times scale times the tensor's scale, exact: float32 where that holds them, else float64.
+    """Return element times scale times the tensor's scale, exactly: in float32 if that represents them, else float64.
 
-    A tensor's values are itself.
+    The values of a plain tensor are the tensor itself.
     """
     if not isinstance(x, Coded):
         return x
@@ -50,10 +50,13 @@ def values_of(x: Tensor | Coded) -> Tensor:
 
 
 def _fits_float32(x: Coded) -> bool:
-    """Whether binary32 holds every product of element and scale: its range reaches as low as any, not as high."""
+    """Whether binary32 represents every product of element and scale.
+
+    Its range reaches low enough for every format, but not always high enough.
+    """
     if x.format.scale != E8M0 or x.scales.numel() == 0:
         return True
-    # NaN blocks have the largest code.
+    # The largest code marks NaN blocks.
     largest = int(torch.where(x.scales == 255, 0, x.scales).amax())
     element, shift = x.format.element, 0
     if x.format.mode is BlockMode.TORCHMX and isinstance(element, FixedFormat):
@@ -63,9 +66,10 @@ def _fits_float32(x: Coded) -> bool:
 
 @lru_cache(maxsize=256)
 def _fits_after(fmt: BlockFormat, second: float) -> bool:
-    """Whether binary32 holds every product of element, scale and ``second``: few enough bits, none too large or small.
+    """Whether binary32 represents every product of element, scale and ``second``.
 
-    A ``second`` found from data has 24 bits of its own; powers of two and other short ones leave room for the rest.
+    The products must have few enough bits, and none may be too large or too small. A ``second`` that was computed from
+    data has 24 bits of its own. Powers of two and other short numbers leave enough bits for the rest.
     """
     element, scale = fmt.element, fmt.scale
     if not isfinite(second) or second == 0:
@@ -79,38 +83,39 @@ def _fits_after(fmt: BlockFormat, second: float) -> bool:
 
 
 def tensor_scale_of(x: Tensor, fmt: BlockFormat) -> Tensor:
-    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96; 1 if empty."""
+    """Return amax(x) / (largest scale * largest element) as a float32 scalar, at least 2^-96; 1 if ``x`` is empty."""
     return scale_for_largest(x, fmt.scale.max * fmt.element.max)
 
 
 def scale_for_largest(x: Tensor, largest: float) -> Tensor:
-    """``tensor_scale_of`` with the largest number of the format as a plain one, which tracers take for a constant."""
+    """``tensor_scale_of`` with the largest number of the format as a plain number, a constant for tracers."""
     if x.numel() == 0:
         return torch.ones((), dtype=torch.float32, device=x.device)
     amax = x.detach().abs().amax()
     if amax.dtype is torch.float64:
-        # as encode reads float64: what is finite stays so
+        # as when encoding float64: finite values stay finite
         top = torch.finfo(torch.float32).max
         amax = torch.where(amax.isinf(), amax, amax.clamp(max=top))
     return (amax.to(torch.float32) / largest).clamp(min=2.0**-96)
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:
-    """``tensor_scale_of`` as a ``Coded`` has it: 1 for formats without one, on a GPU a tensor."""
+    """Return ``tensor_scale_of`` in the form that a ``Coded`` has: 1 for formats without one, and a tensor on a GPU."""
     return as_second(tensor_scale_of(x, fmt) if fmt.tensor_scale else None)
 
 
 def as_second(scale: Tensor | None) -> float | Tensor:
-    """A tensor's own scale as a ``Coded`` has it; None, without one, is 1."""
+    """Return a tensor's own scale in the form that a ``Coded`` has; None (no scale) becomes 1."""
     if scale is None:
         return 1.0
     return scale if scale.is_cuda else float(scale)
 
 
 def encode_operand(owner: str, x: Tensor, fmt: BlockFormat, dim: int, second: float | Tensor | None = None) -> Coded:
-    """``x`` in ``fmt`` with blocks along ``dim``; each stored element once where a batch dimension is expanded.
+    """Encode ``x`` in ``fmt`` with blocks along ``dim``. In expanded batch dimensions each stored element is encoded
+    once.
 
-    ``second``: the tensor's scale where ``x`` is a part of a tensor; None: that of ``x``.
+    ``second`` is the tensor's scale where ``x`` is a part of a tensor. None means that of ``x`` itself.
     """
     if second is None:
         second = second_scale_of(x, fmt)

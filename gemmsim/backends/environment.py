@@ -1,4 +1,4 @@
-"""The environment variables of this package, read here and nowhere else."""
+"""Reads the environment variables of this package. No other module reads them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["ALLOW_TENSOR_CORES", "CACHE_DIR", "ISA", "VARIABLES", "VariableError
 ALLOW_TENSOR_CORES = "GEMMSIM_ALLOW_TENSOR_CORES"
 CACHE_DIR = "GEMMSIM_CACHE_DIR"
 ISA = "GEMMSIM_ISA"
-#: Every variable; one that is empty or blank counts as unset.
+#: All variables. An empty or blank variable counts as unset.
 VARIABLES = (ALLOW_TENSOR_CORES, CACHE_DIR, ISA)
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 class VariableError(ValueError):
-    """An environment variable that holds something else than it takes."""
+    """An environment variable has a value that is not allowed."""
 
 
 def text(name: str) -> str | None:
-    """What the variable holds, without blanks around it; None where unset."""
+    """Return the value of the variable without surrounding blanks; None if it is unset."""
     return os.environ.get(name, "").strip() or None
 
 
 def flag(name: str, default: bool) -> bool:
-    """Whether the variable says yes; capitals do not matter. ``VariableError`` for any other word."""
+    """Whether the variable says yes; upper and lower case are equal. ``VariableError`` for any other word."""
     held = text(name)
     if held is None:
         return default

@@ -1,4 +1,4 @@
-"""What follows a product in the same call: a bias added to its result, and one more cast."""
+"""The epilogue of a product: a bias added to its result, and one more cast, in the same call."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Finish"]
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """``bias`` (N,) or none, the dtype ``work`` it is added in, and a deterministic ``cast`` or none.
+    """``bias`` (N,) or none, the dtype ``work`` in which it is added, and a deterministic ``cast`` or none.
 
-    ``work``: float32 or float64. On a GPU they are the kernel's last step (gemm/simt/epilogue.h), elsewhere
-    passes over the result (``gemmsim.backends.epilogue_passes``); the bits are the same.
+    ``work`` is float32 or float64. On a GPU the kernel's epilogue applies them (gemm/simt/epilogue.h). Elsewhere they
+    are passes over the result (``gemmsim.backends.epilogue_passes``). The bits are the same.
     """
 
     bias: Tensor | None

@@ -1,7 +1,7 @@
-"""A ``Finish`` as passes over the result of a product.
+"""Applies an epilogue (``Finish``) as passes over the result of a product.
 
-The result is rounded to a dtype to work in, the bias rounded to it, both added there, to nearest even; then the cast;
-then the result's own dtype, as PyTorch converts. ``cast_into``: ``Conversions.cast_into`` of the device's backend.
+The result and the bias are rounded to the working dtype and added there, to nearest even. The cast follows, then
+PyTorch's conversion to the result's own dtype. ``cast_into`` is ``Conversions.cast_into`` of the device's backend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _CastInto = Callable[[Tensor, Cast, Tensor, int, int], None]
 
 
 def finish_into(raw: Tensor, finish: Finish, out: Tensor, cast_into: _CastInto) -> None:
-    """Write to ``out`` what becomes of ``raw``, of dtype ``finish.work``, which may be ``out`` and is overwritten."""
+    """Apply ``finish`` to ``raw`` and write the result to ``out``.
+
+    ``raw`` has dtype ``finish.work``, may be ``out``, and is overwritten.
+    """
     if finish.bias is not None:
         raw.add_(finish.bias.to(raw.dtype))
     if finish.cast is not None:
@@ -37,7 +40,7 @@ def finish_into(raw: Tensor, finish: Finish, out: Tensor, cast_into: _CastInto) 
 
 
 def followed(product: Callable[[Tensor], _Result], finish: Finish | None, out: Tensor, cast_into: _CastInto) -> _Result:
-    """Run ``product``, which writes into the tensor it is given, and what follows; its result."""
+    """Run ``product``, which writes into the tensor that it gets, then ``finish``; return what ``product`` returned."""
     if finish is None:
         return product(out)
     raw = out if out.dtype == finish.work and finish.cast is None else torch.empty_like(out, dtype=finish.work)

@@ -1,4 +1,4 @@
-"""Where products that read their first operand through index tables find their operands."""
+"""The index tables of implicit im2col: where products read their first operand and write their result."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Gathered"]
 
 @dataclass(frozen=True)
 class Gathered:
-    """Where the operands and the result of ``groups`` products lie; all strides in elements.
+    """Locations of the operands and the result of ``groups`` products; all strides are in elements.
 
     Row m of a group is ``(outer, inner) = divmod(m, len(rows))``. Element (m, k) of the first operand of group g is at
-    ``g * a_group + outer * a_outer + rows[inner] + cols[k]``, element (m, n) of the result at
-    ``g * c_group + outer * c_outer + inner * c_row + n * c_col``. Random bits belong to (m, g * N + n).
+    ``g * a_group + outer * a_outer + rows[inner] + cols[k]``. Element (m, n) of the result is at ``g * c_group + outer
+    * c_outer + inner * c_row + n * c_col``. Random bits belong to (m, g * N + n).
     """
 
     rows: Tensor

@@ -1,4 +1,4 @@
-"""The permutation that a seed names, by tensor operations."""
+"""Computes the permutation that belongs to a seed with tensor operations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gemmsim.lowering.abi_constants import Site
 __all__ = ["permutation"]
 
 _MASK = 0xFFFFFFFF
-#: Of Philox4x32: multipliers and increments of the key (docs/reference/random_bits.md).
+#: Multipliers and key increments of Philox4x32 (docs/reference/random_bits.md).
 _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
-#: Indices whose words are computed at once, so that temporary tensors stay in the cache.
+#: Number of indices per call of ``_words``, such that temporary tensors stay in the cache.
 _BLOCK = 1 << 16
 
 
 def permutation(seed: int, k: int, device: torch.device) -> Tensor:
-    """``gemmsim.arithmetic.permutation`` of 0 to k-1, which a graph can capture; int64 (k,)."""
+    """Return ``gemmsim.arithmetic.permutation`` of 0 to k-1 as int64 (k,). A CUDA graph can capture this function."""
     words = torch.empty(k, dtype=torch.int64, device=device)
     for first in range(0, k, _BLOCK):
         block = words[first : first + _BLOCK]
@@ -26,9 +26,10 @@ def permutation(seed: int, k: int, device: torch.device) -> Tensor:
 
 
 def _words(seed: int, indices: Tensor) -> Tensor:
-    """64 random bits of each index below 2^32, their top bit inverted: signed integers sort as the unsigned ones do.
+    """Return 64 random bits for each index below 2^32, with the top bit inverted.
 
-    Products of 32-bit numbers wrap around in int64, which leaves all of their 64 bits as they are.
+    With the inverted bit, signed integers sort as the unsigned ones do. Products of 32-bit numbers wrap around in
+    int64; all of their 64 bits stay correct.
     """
     zero = torch.zeros_like(indices)
     c0, c1, c2, c3 = indices, zero, zero, zero + int(Site.PERMUTATION)

@@ -1,4 +1,4 @@
-"""A product on its way to what computes it, and the record behind ``gemmsim.last_backend()`` of what did."""
+"""The request for a product (``Product``), and the record of what computed it, for ``gemmsim.last_backend()``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Product:
         out: (\\*B, M, N), of the dtype that results are rounded to last.
         seed: of random bits; 0 where there are none.
         c: an addend of ``out``'s shape. select: the member of a palette for each element of ``out``.
-        finish: what follows the product.
-        named: where operands have been cast already, the spec that names these casts, so that they are known to hold
-            values of its formats; else ``spec``.
+        finish: the epilogue of the product.
+        named: the spec of casts that were already applied to the operands, which therefore have values of its formats;
+            ``spec`` if there are none.
         windows: where elements of ``a`` and of ``out`` lie, if not where their strides say.
-        row: index of ``out``'s first row among those that the accumulator's random bits are drawn for.
-        count: ``out`` is int64, and what is added to it is how often each element's register left its range.
+        row: index of ``out``'s first row among those for which the accumulator's random bits are drawn.
+        count: ``out`` is int64; the product adds to it how often each element's register left its range.
     """
 
     __slots__ = ("a", "b", "c", "count", "finish", "named", "out", "row", "seed", "select", "spec", "windows")
@@ -57,16 +57,16 @@ class Product:
 
     @property
     def is_coded(self) -> bool:
-        """Whether an operand comes as codes."""
+        """Whether at least one operand is given as codes."""
         return isinstance(self.a, Coded) or isinstance(self.b, Coded)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing is asked for but a product of matrices where their strides say."""
+        """Whether the request is only a product of matrices at the locations that their strides say."""
         return self.c is None and self.select is None and self.windows is None and not self.count
 
     def changed(self, **fields: Any) -> Product:
-        """The same with other ``fields``."""
+        """Return the same product with other ``fields``."""
         made = Product(
             self.a, self.b, self.spec, self.out, self.seed, self.c, self.select, self.finish, self.named, self.windows,
             self.count, self.row,
@@ -77,13 +77,13 @@ class Product:
 
 
 class Ran:
-    """What computed a product.
+    """The record of what computed a product.
 
     Attributes:
         backend: "cpu" or "cuda" (this library's kernels), "blas", "cublas" or "cutlass" (a library's product),
             "stepwise".
-        how: the kernels or the call, as a text or something that has one: it is not made before somebody asks.
-        notes: why it ran there, and why it did not run where it was asked for.
+        how: the kernels or the call, as a text or an object that makes it when it is printed.
+        notes: why it ran there, and why it did not run where that was requested.
     """
 
     __slots__ = ("backend", "how", "notes")
@@ -92,7 +92,7 @@ class Ran:
         self.backend, self.how, self.notes = backend, how, notes
 
     def noted(self, note: object) -> Ran:
-        """The same with one more note."""
+        """Return the same record with one more note."""
         return Ran(self.backend, self, (note,))
 
     def __str__(self) -> str:

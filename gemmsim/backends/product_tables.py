@@ -1,4 +1,4 @@
-"""Tables of products as backends read them: with a row and a column more, for a NaN that a format has no code for."""
+"""Tables of products as backends read them, with an extra row and column for a NaN that a format has no code for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TableFacts", "facts_of", "values_of"]
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What is known of all finite products: significant bits, exponents of the lowest bit and of the largest, ends."""
+    """Bounds of all finite products: significant bits, exponents of the lowest bit and of the largest number, range."""
 
     p: int
     quantum: int
@@ -27,7 +27,10 @@ class TableFacts:
 
 @lru_cache(maxsize=64)
 def values_of(table: ProductTable) -> Tensor:
-    """float64 (rows + 1, columns + 1) on the CPU; the last row and column are NaN. Not to be written to."""
+    """Return a float64 tensor (rows + 1, columns + 1) on the CPU. The last row and column are NaN.
+
+    Callers must not write to it.
+    """
     rows, columns = table.shape
     own = torch.frombuffer(bytearray(table.data), dtype=torch.float64).view(rows, columns)
     values = torch.full((rows + 1, columns + 1), math.nan, dtype=torch.float64)
@@ -37,7 +40,7 @@ def values_of(table: ProductTable) -> Tensor:
 
 @lru_cache(maxsize=64)
 def facts_of(table: ProductTable) -> TableFacts:
-    """Of the table's finite products; zeros alone count as 1."""
+    """Return the bounds of the table's finite products. A table of zeros alone has those of 1."""
     finite = sorted({value for value in table.products if math.isfinite(value)}) or [0.0]
     p, quantum = 1, 1023
     for value in finite:

@@ -1,8 +1,8 @@
-"""Products that are computed step by step in PyTorch, on any device, because nothing else computes them.
+"""The Python fallback: computes a product step by step in PyTorch, on any device, where no kernel can.
 
-Their accumulator is a user's Python class (``Custom``), or has a register that is a list of values
-(``CodebookFormat``). Sums are made by this library's kernels: rounded once, or rounded to odd in float64 and then
-looked up in the list.
+This is for an accumulator that is a user's Python class (``Custom``), and for a register that is a list of values
+(``CodebookFormat``). This library's kernels compute the sums. They round a sum once; or to odd in float64, from which
+the value of the list is found.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .product import Ran
 
 __all__ = ["gemm", "refuses"]
 
-#: A sum to odd in float64, from which any list of values can be found as from the exact sum.
+#: Round to odd in float64. A further rounding to any list of values then equals rounding the exact sum.
 _TO_ODD = parse_cast("fp64/ro")
 _ORDERS = (Chunked, Promote, SplitK, Pairwise, Interleaved, Shuffled, Swapped)
 
 
 def refuses(spec: GemmSpec) -> Refusal | None:
-    """Why products of ``spec``, which ``needs_steps``, are not computed, or ``None``."""
+    """Return why products of ``spec``, which ``needs_steps``, are not computed, or ``None``."""
     part = leaf(spec.accumulator)
     if not isinstance(part, (Custom, Sequential, Exact)) and _needs_steps(part):
         what = "a class of one's own" if part.is_custom else "a list of values"
@@ -53,7 +53,7 @@ def refuses(spec: GemmSpec) -> Refusal | None:
 
 
 def leaf(part: Accumulator) -> Accumulator:
-    """The innermost accumulator that orders of summation are around."""
+    """Return the innermost accumulator, around which the orders of summation are nested."""
     while isinstance(part, _ORDERS):
         part = part.inner
     return part
@@ -86,7 +86,7 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
 
 
 def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:
-    """Result of ``part`` for these terms, float64."""
+    """Return the result of ``part`` for these terms, float64."""
     k = a.shape[-1]
     if isinstance(part, Swapped):
         return _total(part.inner, b.mT, a.mT).mT
@@ -115,7 +115,7 @@ def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _runs(part: Any, k: int) -> Iterator[slice]:
-    """Terms of each run."""
+    """Return the terms of each segment as slices."""
     if isinstance(part, Interleaved):
         return (slice(lane, k, part.lanes) for lane in range(min(part.lanes, k)))
     size = part.leaf if isinstance(part, Pairwise) else part.n if not isinstance(part, SplitK) else -(-k // part.slices)
@@ -128,7 +128,7 @@ def _zeros(a: Tensor, b: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def _tree(totals: list[Tensor], cast: Cast, a: Tensor, b: Tensor) -> Tensor:
-    """Sums of adjacent pairs; an odd last one passes up."""
+    """Add adjacent pairs, level by level; a last one without a partner goes to the next level unchanged."""
     while len(totals) > 1:
         pairs = [_sum(x, y, cast) for x, y in zip(totals[::2], totals[1::2], strict=False)]
         totals = pairs + totals[2 * len(pairs) :]
@@ -142,13 +142,13 @@ def _rounded(x: Tensor, cast: Cast) -> Tensor:
 
 
 def _sum(s: Tensor, t: Tensor, cast: Cast) -> Tensor:
-    """``R(s + t)``, rounded once from the exact sum."""
+    """Return ``R(s + t)``, rounded once from the exact sum."""
     one = torch.ones(1, 1, dtype=torch.float64, device=s.device)
     return _step(t.reshape(-1, 1), one, s.reshape(-1, 1), cast).view(s.shape)
 
 
 def _step(a: Tensor, b: Tensor, s: Tensor, cast: Cast, mul: Cast | None = None) -> Tensor:
-    """``R(s + R_mul(a * b))`` for (..., M, 1) and (..., 1, N): a step of the sequential accumulator from s."""
+    """Return ``R(s + R_mul(a * b))`` for (..., M, 1) and (..., 1, N): a step of the sequential accumulator from s."""
     out = torch.empty(s.shape, dtype=torch.float64, device=s.device)
     add = _TO_ODD if is_codebook(cast) else cast
     _gemm(a, b, GemmSpec(accumulator=Sequential(add, mul, init="c_first")), out, s)
@@ -165,7 +165,7 @@ def _batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _listed(part: Sequential, a: Tensor, b: Tensor) -> Tensor:
-    """The steps of a register, or of products, in a list of values."""
+    """Compute the steps of a register, or of products, in a list of values."""
     a, b = _batched(a, b)
     state = _zeros(a, b)
     for k in range(a.shape[-1]):
@@ -178,7 +178,7 @@ def _listed(part: Sequential, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _run(one: Custom, a: Tensor, b: Tensor) -> Tensor:
-    """The steps of ``one`` over all terms, its result rounded to its register."""
+    """Compute the steps of ``one`` over all terms, and round the result to its register."""
     dtype: torch.dtype = getattr(torch, one.numbers)
     a, b = (_in_numbers(one, x, dtype) for x in (a, b))
     zeros = _zeros(a, b, dtype)
@@ -197,7 +197,7 @@ def _run(one: Custom, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _in_numbers(one: Custom, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Float64 operands in the class' own dtype, which must hold them."""
+    """Return float64 operands in the class' own dtype, which must represent them."""
     converted = torch.empty(x.shape, dtype=dtype, device=x.device)
     if dtype == torch.int64:
         if not bool(((x == x.trunc()) & (x.abs() < 2.0**63)).all()):

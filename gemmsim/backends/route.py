@@ -1,7 +1,7 @@
-"""What computes a product: the first of ``ROUTES`` that does not refuse it.
+"""Chooses what computes a product: the first of ``ROUTES`` that does not refuse it.
 
-The bits are those of the spec, whichever it is, but for the library that ``cublas_acceleration`` or
-``cutlass_acceleration`` asks for. Where that refuses, the record of what ran instead says why.
+The bits are those of the spec for every route, except a library that ``cublas_acceleration`` or
+``cutlass_acceleration`` requests. If that library refuses, the record of what ran instead gives the reason.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ class Route(Protocol):
     """One way to compute products."""
 
     def refuses(self, product: Product) -> Refusal | None:
-        """Why it does not compute ``product``, as far as that is known without work."""
+        """Return why the route does not compute ``product``, as far as that is known without work."""
 
     def run(self, product: Product) -> Ran | Refusal:
-        """Write ``product``, which it does not refuse, to its ``out``; or why that could not be after all."""
+        """Write ``product``, which the route does not refuse, to its ``out``; or return why that was not possible."""
 
 
 class _Lists:
-    """Lists of values and tables, looked up around a product that kernels know; users' own steps, one by one."""
+    """Products with lists of values, tables or user-defined steps.
+
+    Lists and tables are looked up around a product that kernels support. User-defined steps run one by one.
+    """
 
     _KNOWN = Refusal("kernels know every step")
 
@@ -55,7 +58,7 @@ class _Lists:
 
 
 class _Asked:
-    """A library's product, where somebody asks for it and the spec names a type of it."""
+    """A library's product, where the user requests it and the spec names a type of the library."""
 
     _NOBODY = Refusal("nobody asked")
 
@@ -63,7 +66,7 @@ class _Asked:
         setting = current()
         if setting is None or product.count:
             return self._NOBODY
-        decoded = _is_decoded(product)  # then the product of the values is asked for, and refused with its own reason
+        decoded = _is_decoded(product)  # then the product of decoded values follows, which has a refusal of its own
         if not product.is_alone:
             extras = Refusal("native products take no addend and no choice of accumulators", refused())
             return self._NOBODY if decoded else extras
@@ -93,7 +96,7 @@ def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
 
 
 class _Decoded:
-    """The product of the values of operands in block formats, where the accumulator takes no scales."""
+    """The product of the decoded values of operands in block formats, where the accumulator takes no scales."""
 
     _TAKEN = Refusal("operands are taken as they are")
 
@@ -104,7 +107,7 @@ class _Decoded:
         from .encoding import values_of
 
         a, b = values_of(product.a), values_of(product.b)
-        if current() is not None and not product.count and a.is_cuda:  # libraries are several times as fast on bfloat16
+        if current() is not None and not product.count and a.is_cuda:  # a library is several times as fast on bfloat16
             from . import cublas
 
             a, b = cublas.narrowed(a, b, product.spec)
@@ -113,7 +116,7 @@ class _Decoded:
 
 
 class _Proved:
-    """A library's product, where it provably has the bits of the spec and the kernels for that are slow."""
+    """A library's product, where it provably has the bits of the spec and the kernels for the spec are slow."""
 
     _FAST = Refusal("kernels are fast enough, or no proof is known")
 
@@ -148,7 +151,7 @@ class _Instruction:
 
 
 class _Kernel:
-    """The kernels of the operands' device, which refuse by raising what people are told."""
+    """The kernels of the operands' device. They refuse by raising an error with the message for the user."""
 
     def refuses(self, product: Product) -> None:
         return None
@@ -157,23 +160,26 @@ class _Kernel:
         return backend_of(product.out).multiply(product)
 
 
-#: In the order in which they are asked.
+#: The routes in the order in which they are tried.
 ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _Instruction(), _Kernel())
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
-    """``run`` of a product of two matrices and no more. Where it is the kernel's anyway it goes there straight, without
-    a record: small products take as long as what is around them."""
-    # A sequential register without random bits is as fast here as a native GEMM: there is nothing to look for.
+    """``run`` for a product of two matrices without extras.
+
+    If the kernel would compute it anyway, it is called directly without a record: for small products the overhead would
+    take as long as the product.
+    """
+    # For a sequential register without random bits kernels are as fast as a native GEMM, so no proof is needed.
     if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic and not spec.needs_steps:
         return backend_of(a).gemm(a, b, spec, out, seed)
     return run(Product(a, b, spec, out, seed))
 
 
 def run(product: Product) -> Ran:
-    """Write ``product``, which has elements, to its ``out``; the record of what ran.
+    """Write ``product``, which must not be empty, to its ``out``; return the record of what ran.
 
-    Batch dimensions of operands broadcast; ``c`` and ``select`` have the shape of the result.
+    Batch dimensions of operands broadcast. ``c`` and ``select`` have the shape of the result.
     """
     if product.out.dim() > 2 and product.windows is None and not product.is_coded:
         product = batched(product)
@@ -197,7 +203,7 @@ def run(product: Product) -> Ran:
 
 
 def _takes(product: Product) -> bool:
-    """Whether the last steps of ``product`` are those of a kernel."""
+    """Whether a kernel applies the epilogue of ``product``."""
     finish, spec = product.finish, product.spec
     assert finish is not None
     return asked() is None and not spec.needs_steps and backend_of(product.out).finishes(spec, finish.cast)
@@ -205,7 +211,7 @@ def _takes(product: Product) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_the_kernels(spec: GemmSpec) -> bool:
-    """Whether nobody but the device's kernels and instructions computes ``spec``, unless somebody asks."""
+    """Whether only the device's kernels and instructions compute ``spec``, unless a library is requested."""
     from . import exact_blas
 
     return not (spec.needs_steps or spec.has_blocks or exact_blas.is_candidate(spec))
@@ -216,9 +222,9 @@ def _is_decoded(product: Product) -> bool:
 
 
 def reads_windows(spec: GemmSpec) -> bool:
-    """Whether products of ``spec`` read the windows of their first operand in place; others take a matrix of them.
+    """Whether products of ``spec`` use implicit im2col; others need an im2col matrix.
 
-    Not worth a matrix: a proof that may be found where random bits have to be drawn for each column.
+    With random bits, which must be drawn for each column, a possible proof is not worth an im2col matrix.
     """
     from . import exact_blas
 
@@ -229,5 +235,5 @@ def reads_windows(spec: GemmSpec) -> bool:
 
 @lru_cache(maxsize=4096)
 def plain_spec(spec: GemmSpec) -> GemmSpec:
-    """``spec`` for operands that hold the values of its block formats already; ordinary casts stay."""
+    """Return ``spec`` for operands that already have the values of its block formats; ordinary casts stay."""
     return replace(spec, a=spec.cast_a, b=spec.cast_b)

@@ -1,4 +1,4 @@
-"""The order in which block-scaled instructions, and cuBLAS for them, read scales: tiles of 128 rows and 4 columns."""
+"""The order in which block-scaled instructions, and cuBLAS, read scales: tiles of 128 rows and 4 columns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ TILE = (128, 4)
 
 
 def blocked(scales: Tensor) -> Tensor:
-    """The R x C bytes ``scales``, padded with zeros to whole tiles, flat: tiles in row-major order, element (r, c) of
-    one at (r % 32) * 16 + (r // 32) * 4 + c.
+    """Return the R x C bytes ``scales``, padded with zeros to whole tiles, as a flat tensor.
+
+    Tiles follow in row-major order. Element (r, c) of a tile is at (r % 32) * 16 + (r // 32) * 4 + c.
 
     Source: cuBLAS documentation, "1D block scaling factors layout".
     """

@@ -1,4 +1,4 @@
-"""What is stored of a tensor whose dimensions were expanded (stride 0)."""
+"""The stored elements of a tensor with expanded dimensions (stride 0)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["stored"]
 
 
 def stored(x: Tensor, dims: int) -> Tensor:
-    """``x`` with those of its first ``dims`` dimensions that are expanded cut to size 1: each stored element once."""
+    """Return ``x`` with each stored element once: expanded dimensions among the first ``dims`` get size 1."""
     for d in range(dims):
         if x.stride(d) == 0 and x.shape[d] > 1:
             x = x.narrow(d, 0, 1)

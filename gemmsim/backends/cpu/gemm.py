@@ -95,7 +95,8 @@ def gemm(
     Products with few outputs of many terms need less (docs/design/cpu.md#memory). Where a palette's member permutes
     terms, (8 + 32) x K more per thread.
 
-    Signal handlers run during the call. A handler that raises ends the call, and leaves ``out`` partly written.
+    Signal handlers run during the call. A handler that raises ends the call while ``out`` is partly
+    written.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason.
