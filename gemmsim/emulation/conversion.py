@@ -44,9 +44,9 @@ class Arithmetic:
         self.model, self.text, self.seed, self.steps = model, text, seed, steps
         self._here = _Here()
         steps.lasts = True
-        self._watch()
+        self._install_hooks()
 
-    def _watch(self) -> None:
+    def _install_hooks(self) -> None:
         """Makes snapshots include the steps of a model that draws random bits, as long as it is converted.
 
         Checkpoints restore them when they compute the model again.

@@ -21,7 +21,7 @@ from . import deferred_contexts, dynamo_bodies, dynamo_support
 from . import module_paths as places
 from .autocast import untouched
 from .dynamo_support import raised
-from .module_paths import Placed, Places, await_first, path_running, paths_of, unwatch, watch
+from .module_paths import Placed, Places, await_first, install_hooks, path_running, paths_of, remove_hooks
 from .observe import flop_counter  # noqa: F401  # importing it registers FLOP formulas
 from .observe.hidden import hiding_too
 from .overrides import (  # noqa: F401  # importing these registers overrides
@@ -157,9 +157,9 @@ class Emulation(Placed):
         else:
             _prepare()
             deferred_contexts.opened()
-            optimizer_steps.watch()
+            optimizer_steps.install_hooks()
         if self.places is not None:
-            watch()
+            install_hooks()
 
     def _check_first(self, module: nn.Module) -> None:
         """Checks the rules' patterns against the first model called."""
@@ -172,12 +172,12 @@ class Emulation(Placed):
                 self._stop = None
             return
         if self.places is not None:
-            unwatch()
+            remove_hooks()
         for mode in self._outer:
             mode.shadowed -= 1
         if not torch.compiler.is_compiling():
             deferred_contexts.closed()
-            optimizer_steps.unwatch()
+            optimizer_steps.remove_hooks()
         elif not self._outer:
             _end_traced()
         self._outer = []

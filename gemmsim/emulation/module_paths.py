@@ -20,7 +20,17 @@ from .dynamo_support import in_compiled_graph
 from .module_hooks import ModuleHooks
 from .steps import SPREAD, Steps, Taken
 
-__all__ = ["Placed", "Places", "after", "await_first", "before", "is_wrapper", "paths_of", "unwatch", "watch"]
+__all__ = [
+    "Placed",
+    "Places",
+    "after",
+    "await_first",
+    "before",
+    "is_wrapper",
+    "paths_of",
+    "remove_hooks",
+    "install_hooks",
+]
 
 #: Modules around a model that are not its own. Paths do not include them.
 _WRAPPERS = frozenset(
@@ -250,12 +260,12 @@ def after(module: nn.Module, args: Any, result: Any) -> None:
 _PLACES = ModuleHooks(-0x6E6D, before, after)
 
 
-def watch() -> None:
+def install_hooks() -> None:
     """Requests hooks on all modules, which update the places of the modes in force."""
     _PLACES.put()
 
 
-def unwatch() -> None:
+def remove_hooks() -> None:
     """Ends one request; the last one removes the hooks."""
     _PLACES.take()
 

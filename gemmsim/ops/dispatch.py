@@ -17,7 +17,7 @@ __all__ = [
     "is_batch_of_gradients",
     "is_direct",
     "needs_autograd",
-    "nothing_watches",
+    "no_mode_is_active",
     "transforms_active",
     "unobserved",
 ]
@@ -70,14 +70,14 @@ def is_batch_of_gradients(t: Tensor) -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.is_legacy_batchedtensor(t)
 
 
-def nothing_watches() -> bool:
+def no_mode_is_active() -> bool:
     """Whether no mode, transform, profiler or tracer (``torch.jit.trace``) has to see the call."""
     return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling() or _tracing())
 
 
 def unobserved(*tensors: Any) -> bool:
     """Whether a call on these tensors (None: not given) may go straight to the kernel: plain ones, nobody looking."""
-    return not torch.compiler.is_compiling() and nothing_watches() and are_direct(*tensors)
+    return not torch.compiler.is_compiling() and no_mode_is_active() and are_direct(*tensors)
 
 
 def needs_autograd(*tensors: Tensor | None) -> bool:

@@ -16,14 +16,14 @@ from torch.optim import optimizer as hooks
 
 from ..module_paths import Placed
 
-__all__ = ["is_stepping", "unwatch", "watch"]
+__all__ = ["is_stepping", "remove_hooks", "install_hooks"]
 
 _KEY = -0x6E6F
 _lock = Lock()
 _count = 0
 
 
-def watch() -> None:
+def install_hooks() -> None:
     """Requests hooks around the steps of all optimizers."""
     global _count
     with _lock:
@@ -32,7 +32,7 @@ def watch() -> None:
         hooks._global_optimizer_post_hooks[_KEY] = _after
 
 
-def unwatch() -> None:
+def remove_hooks() -> None:
     """Ends one request; the last one removes the hooks."""
     global _count
     with _lock:

@@ -139,7 +139,7 @@ def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor |
     if plan.scale_grad is not None:
         scale_g = _exponent(grad, plan.scale_grad, plan.scale_margin)
         grad = scale_by_power(grad, scale_g)
-    lost = None if ctx.traced else gradient_underflow.watched(plan, grad)
+    lost = None if ctx.traced else gradient_underflow.probe(plan, grad)
     given, grad = grad, quantize_step(plan.grad_quant, grad, ctx.seed, Stream.GRAD, ctx.counter)
     if lost is not None:
         lost.gradient(given, grad)

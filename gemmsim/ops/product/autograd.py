@@ -172,7 +172,7 @@ def _found(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
     if ctx.traced:
         return _gradients(ctx, saved, grad, None)
     # Of a sharded gradient the processes would count parts, each at a time of its own.
-    lost = gradient_underflow.watched(ctx.plan, grad) if type(grad) is Tensor else None
+    lost = gradient_underflow.probe(ctx.plan, grad) if type(grad) is Tensor else None
     if ctx.acceleration is None and acceleration.asked() is None:
         if lost is None and _are_plain(ctx, saved, grad):
             return _plain_gradients(ctx, saved, grad)

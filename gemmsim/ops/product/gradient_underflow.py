@@ -10,14 +10,14 @@ from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
 
-from ..dispatch import is_batch_of_gradients, nothing_watches
+from ..dispatch import is_batch_of_gradients, no_mode_is_active
 from ..seeds import Site, Stream
 from . import eager
 from .affine_plan import AffinePlan, Product, Step
 from .format_warnings import FormatsWarning, caller, warn_of_gradients
 from .operators import quantize_op
 
-__all__ = ["Lost", "watched"]
+__all__ = ["Lost", "probe"]
 
 #: Plans by their identity, which is quicker to look up, and backward passes of each so far.
 _PASSES: dict[int, tuple[AffinePlan, int]] = {}
@@ -62,7 +62,7 @@ class Lost:
         )
 
 
-def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
+def probe(plan: AffinePlan, grad: Tensor) -> Lost | None:
     """What looks at this backward pass; None where it has scaling, was told of, or is not the turn.
 
     Looked at are the first pass of a plan, the 2nd, 4th, ... and every 1024th: a few element counts each. Compiled
@@ -70,7 +70,7 @@ def watched(plan: AffinePlan, grad: Tensor) -> Lost | None:
     looked at.
     """
     native = plan.dgrad.spec is None and plan.wgrad.spec is None and plan.grad_quant is None
-    if native or plan.scale_grad is not None or grad.is_meta or not nothing_watches():
+    if native or plan.scale_grad is not None or grad.is_meta or not no_mode_is_active():
         return None
     if len(_PASSES) >= _MOST_PLANS:
         _PASSES.clear()

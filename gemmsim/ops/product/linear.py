@@ -10,7 +10,7 @@ from torch import Tensor
 from gemmsim._keywords import takes_spec
 
 from ..checks import check_device, check_float, check_out_dtype
-from ..dispatch import are_direct, needs_autograd, nothing_watches
+from ..dispatch import are_direct, needs_autograd, no_mode_is_active
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
@@ -92,7 +92,7 @@ def qlinear(
 
 def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether the call may go straight to the kernel: ordinary tensors, no gradient, nothing watching."""
-    if torch.compiler.is_compiling() or not (are_direct(x, weight, bias) and nothing_watches()):
+    if torch.compiler.is_compiling() or not (are_direct(x, weight, bias) and no_mode_is_active()):
         return False
     return not needs_autograd(x, weight, bias)
 

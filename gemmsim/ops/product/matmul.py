@@ -13,7 +13,7 @@ from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.lru import remembered
 
 from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
-from ..dispatch import are_direct, needs_autograd, nothing_watches, unobserved
+from ..dispatch import are_direct, needs_autograd, no_mode_is_active, unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
@@ -101,7 +101,7 @@ def qmatmul(
     if is_narrow(a, b):
         a, b, out_dtype = as_numbers("qmatmul", a, b, formats_of(spec, arithmetic), out_dtype)
     if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
-        if not (a is None or b is None) and are_direct(a, b) and nothing_watches() and a.dim() > 1 and b.dim() > 1:
+        if not (a is None or b is None) and are_direct(a, b) and no_mode_is_active() and a.dim() > 1 and b.dim() > 1:
             if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
                 plain = eager.plain_spec_of(spec) if type(spec) is str else spec
                 if type(plain) is GemmSpec:
