@@ -33,8 +33,8 @@ backends/cpu/test_instructions.py backends/cpu/test_speculative.py backends/cpu/
 backends/cpu/test_grids.py backends/cpu/test_quantize.py backends/cpu/test_block_float.py backends/cpu/test_binned.py
 backends/cpu/test_scaled_blocks.py backends/cpu/test_init.py backends/cpu/test_zero_signs.py backends/cpu/test_speculation.py
 backends/cpu/test_exact_runs.py backends/cpu/test_dots.py backends/cpu/test_planner.py backends/cpu/test_modes.py
-mx/test_convert.py mx/test_matmul.py tensor_quant/test_casts.py ops/rows/test_rows.py ops/rows/test_functions.py
-ops/rows/test_narrow.py ops/product/test_lookup.py ops/conv/test_values.py
+mx/test_convert.py mx/test_matmul.py tensor_quant/test_casts.py ops/rowwise/test_rows.py ops/rowwise/test_functions.py
+ops/rowwise/test_narrow.py ops/product/test_lookup.py ops/conv/test_values.py
 """.split()
 #: Left out of these files: what takes long and calls nothing that the others do not.
 LEFT_OUT = "not compile and not every_16_bit and not thread"

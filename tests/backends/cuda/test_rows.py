@@ -1,6 +1,6 @@
 """Row kernels, run on the host: the bits of the CPU backend for every operation, order, dtype and kind of step.
 
-The CPU backend is itself checked against the integer reference (tests/ops/rows).
+The CPU backend is itself checked against the integer reference (tests/ops/rowwise).
 """
 
 from __future__ import annotations
