@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ._lazy import exports
 
 if TYPE_CHECKING:
+    from .ops.attention import qattention as qattention
     from .ops.conv.convolution import qconv1d as qconv1d
     from .ops.conv.convolution import qconv2d as qconv2d
     from .ops.conv.convolution import qconv3d as qconv3d
     from .ops.conv.convolution import qconv_transpose1d as qconv_transpose1d
     from .ops.conv.convolution import qconv_transpose2d as qconv_transpose2d
     from .ops.conv.convolution import qconv_transpose3d as qconv_transpose3d
-    from .ops.product.attention import qattention as qattention
     from .ops.product.linear import qlinear as qlinear
     from .ops.product.matmul import qmatmul as qmatmul
     from .ops.product.matmul import qmm as qmm

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
 from support import ROOT
 
 PACKAGE = ROOT / "gemmsim"
@@ -170,6 +171,18 @@ def test_files_need_each_other_only_where_it_is_listed():
     assert new == [], "these files need each other: let the lower one be given what it asks of the upper one"
     gone = [listed for listed in CIRCLES if listed not in found]
     assert gone == [], "no longer a circle, or a smaller one: shorten the list"
+
+
+@pytest.mark.parametrize("package", ["ops", "emulation", "study", "nn", "arithmetic", "backends.cpu"])
+def test_folders_of_a_package_need_each_other_in_one_direction(package):
+    start = f"gemmsim.{package}."
+    rooms: dict[str, set[str]] = {}
+    for module in FILES:
+        if module.startswith(start) and not is_package(module):
+            room = module[len(start) :].split(".")[0]
+            below = {target[len(start) :].split(".")[0] for target in needs(module) if target.startswith(start)}
+            rooms[room] = rooms.get(room, set()) | below - {room}
+    assert circles(rooms) == [], "move what both need to a file below both"
 
 
 def test_circles_are_found():

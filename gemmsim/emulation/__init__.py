@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from .observe.report import Record as Record
     from .observe.report import Report as Report
     from .observe.safetensors_writer import CaptureError as CaptureError
+    from .observe.trial_runs import DryRunError as DryRunError
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule
     from .state import load_state_dict as load_state_dict
     from .state import state_dict as state_dict
-    from .trial_runs import DryRunError as DryRunError
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

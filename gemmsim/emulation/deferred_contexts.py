@@ -21,11 +21,11 @@ from torch import Tensor
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
-from . import dynamo_support
+from . import dynamo_support, replaced
 from .dynamo_support import raised
 from .module_paths import Placed, Places, path_running
-from .overrides import replaced, torchscript
-from .overrides.replaced import Wanted
+from .overrides import torchscript
+from .replaced import Wanted
 from .rules import formats_at
 
 __all__ = [

@@ -15,9 +15,9 @@ import torch
 
 from gemmsim.ops.lazy_dynamo import assume_constant_result, when_compiler_loads
 
+from . import replaced
 from .error_origin import blamed
-from .overrides import replaced
-from .overrides.replaced import Wanted
+from .replaced import Wanted
 
 __all__ = [
     "ask_about",

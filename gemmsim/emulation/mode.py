@@ -17,13 +17,18 @@ from torch.fx import Proxy
 from gemmsim.ops import forward_mode, subnormals
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 
-from . import deferred_contexts, dynamo_bodies, dynamo_support
+from . import (
+    deferred_contexts,
+    dynamo_bodies,
+    dynamo_support,
+    flop_counter,  # noqa: F401  # importing it registers FLOP formulas
+    replaced,
+)
 from . import module_paths as places
 from .autocast import untouched
 from .dynamo_support import raised
+from .hidden import hiding_too
 from .module_paths import Placed, Places, await_first, install_hooks, path_running, paths_of, remove_hooks
-from .observe import flop_counter  # noqa: F401  # importing it registers FLOP formulas
-from .observe.hidden import hiding_too
 from .overrides import (  # noqa: F401  # importing these registers overrides
     addmm,
     attention,
@@ -34,7 +39,6 @@ from .overrides import (  # noqa: F401  # importing these registers overrides
     matmul,
     optimizer_steps,
     recurrent,
-    replaced,
     scaled_mm,
     tensordot,
     torchscript,

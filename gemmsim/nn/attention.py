@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from gemmsim._keywords import takes_spec
 from gemmsim.functional import qmul, qsoftmax
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear, qmatmul
+from gemmsim.ops.attention import QAttentionFormats
 from gemmsim.ops.errors import message
-from gemmsim.ops.product.attention import QAttentionFormats
 from gemmsim.ops.product.format_warnings import warn_of_format_alone
 from gemmsim.ops.product.matmul import FormatsLike
 from gemmsim.ops.product.short_text import short_formats

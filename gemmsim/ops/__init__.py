@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from . import last_run as last_run
     from .acceleration import cublas_acceleration as cublas_acceleration
     from .acceleration import cutlass_acceleration as cutlass_acceleration
+    from .attention import QAttentionFormats as QAttentionFormats
     from .conv.convolution import qconv1d as qconv1d
     from .conv.convolution import qconv2d as qconv2d
     from .conv.convolution import qconv3d as qconv3d
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .last_run import last_backend as last_backend
     from .onnx import onnx_translations as onnx_translations
     from .product.affine_formats import QAffineFormats as QAffineFormats
-    from .product.attention import QAttentionFormats as QAttentionFormats
     from .product.error_bound import Truth as Truth
     from .product.error_bound import truth as truth
     from .product.events import Events as Events

@@ -15,8 +15,8 @@ from .errors import GradError, message
 from .fx import traceable
 from .overlap import check_out
 from .product.operators import quantize_inplace_op, quantize_op, quantize_out_op
+from .product.sharding import prepare
 from .seeds import check_seed
-from .sharding import prepare
 
 __all__ = ["quantize"]
 

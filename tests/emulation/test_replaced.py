@@ -154,7 +154,7 @@ def test_contexts_that_do_not_open_leave_nothing(monkeypatch):
         raise Broken
 
     monkeypatch.setattr(deferred_contexts, "_with_snapshot", broken)
-    monkeypatch.setattr("gemmsim.emulation.overrides.replaced._made", {})  # what was made for earlier contexts
+    monkeypatch.setattr("gemmsim.emulation.replaced._made", {})  # what was made for earlier contexts
     context = emulate(":e5m4")
     with pytest.raises(Broken), context:
         pass

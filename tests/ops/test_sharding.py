@@ -115,7 +115,7 @@ import sys, torch, gemmsim as gs
 x = torch.ones(2, 3, requires_grad=True)
 gs.qlinear(x, torch.ones(4, 3), None, "e4m3 : e5m10").sum().backward()
 gs.quantize(x.detach(), "e4m3")
-assert "gemmsim.ops.sharding" in sys.modules and "gemmsim.ops.sharding_rules" not in sys.modules
+assert "gemmsim.ops.product.sharding" in sys.modules and "gemmsim.ops.product.sharding_rules" not in sys.modules
 """
     done = run_forked(code)
     assert done.returncode == 0, done.stderr

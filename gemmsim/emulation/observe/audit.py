@@ -15,9 +15,9 @@ from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import message
 
 from ..rules import ConfigLike, matches
-from ..trial_runs import estimated, training_step
 from .recorder import Found, Recorder
 from .report import NATIVE, Record, Report
+from .trial_runs import estimated, training_step
 
 __all__ = ["Audit", "NativeGemmError", "audit"]
 

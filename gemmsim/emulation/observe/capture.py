@@ -13,9 +13,9 @@ from gemmsim.ops.errors import message
 
 from ..module_paths import paths_of
 from ..rules import ConfigError, matches
-from ..trial_runs import training_step
 from .recorder import Found, Recorder
 from .safetensors_writer import DTYPES, CaptureError, GrowingFile
+from .trial_runs import training_step
 
 __all__ = ["capture"]
 

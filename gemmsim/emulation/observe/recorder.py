@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .. import gemmsim_products  # noqa: F401  # importing it fills the table
+from ..aten_products import Leaf, is_algebra, is_unknown, leaves
 from ..dynamo_support import skip
-from ..gemm_roles import Roles, Trail
-from . import gemmsim_products  # noqa: F401  # importing it fills the table
-from .aten_products import Leaf, is_algebra, is_unknown, leaves
-from .hidden import hiding
+from ..hidden import hiding
+from .gemm_roles import Roles, Trail
 from .report import INTEGER, NATIVE
 
 __all__ = ["Found", "Recorder"]

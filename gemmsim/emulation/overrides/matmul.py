@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gemmsim.ops.product.autograd import work_dtype
 from gemmsim.ops.product.matmul import affine
-from gemmsim.ops.sharding import prepare
+from gemmsim.ops.product.sharding import prepare
 
 from ..autocast import autocast, autocast_on_accelerators, promoted
 from .layouts import gradient_laid, in_columns, in_rows

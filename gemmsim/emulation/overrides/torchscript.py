@@ -17,7 +17,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.format_warnings import caller
 
 from ..dynamo_support import raised
-from .replaced import Wanted
+from ..replaced import Wanted
 
 __all__ = ["is_traced", "refused_trace", "wanted"]
 

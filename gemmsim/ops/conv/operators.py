@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..batching import is_of_whole_tensor, seed_for_each
 from ..cast_arguments import carrier_dtype
 from ..product import eager
+from ..product.batching import is_of_whole_tensor, seed_for_each
 from ..registration import define
 from ..seeds import at_counter, needs_seed
 from . import kernels as conv_kernels

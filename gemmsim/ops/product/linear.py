@@ -15,12 +15,12 @@ from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
-from ..sharding import prepare
 from . import eager
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
 from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import FormatsLike, affine, check_row_steps, formats_of
+from .sharding import prepare
 
 __all__ = ["qlinear"]
 

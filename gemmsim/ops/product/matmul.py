@@ -18,7 +18,6 @@ from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
-from ..sharding import prepare
 from . import eager
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
@@ -27,6 +26,7 @@ from .fast_autograd import apply_plainly
 from .int8_fp8_operands import as_numbers, is_narrow
 from .operators import multiply
 from .shapes import matmul_shape
+from .sharding import prepare
 
 __all__ = ["FormatsLike", "affine", "check_operands", "check_row_steps", "formats_of", "qmatmul", "qmm"]
 

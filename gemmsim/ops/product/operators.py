@@ -23,13 +23,13 @@ from torch import Tensor
 from gemmsim.backends import acceleration
 from gemmsim.formats import Cast
 
-from .. import batching, quantize_eager
+from .. import quantize_eager
 from ..cast_arguments import carrier_dtype, cast_of, target_dtype, target_of
 from ..checks import check_float, check_integers
 from ..dispatch import unobserved
 from ..registration import define
 from ..seeds import Site, Stream, at_counter
-from . import eager
+from . import batching, eager
 from .epilogue import check_bias
 from .shapes import matmul_shape
 

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from .lazy_dynamo import assume_constant_result
+from ..lazy_dynamo import assume_constant_result
 
 __all__ = ["prepare"]
 

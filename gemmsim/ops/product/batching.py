@@ -19,11 +19,11 @@ from torch import Tensor
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFloatFormat, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
-from .cast_arguments import target_of
-from .errors import SeedError, message
-from .product import eager
-from .product.epilogue import is_wide
-from .seeds import Site, at_counter, draw_seed, needs_seed
+from ..cast_arguments import target_of
+from ..errors import SeedError, message
+from ..seeds import Site, at_counter, draw_seed, needs_seed
+from . import eager
+from .epilogue import is_wide
 
 __all__ = [
     "count_events",

@@ -14,10 +14,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gemmsim.ops.errors import message
 
-from .context import emulate
-from .fake_tensor_assumptions import assumptions, call_fake
-from .observe.recorder import Recorder
-from .rules import ConfigLike
+from ..context import emulate
+from ..fake_tensor_assumptions import assumptions, call_fake
+from ..rules import ConfigLike
+from .recorder import Recorder
 
 __all__ = ["DryRunError", "estimated", "training_step"]
 
@@ -48,7 +48,7 @@ def estimated(
         raise TypeError(message(asked, "a module", "Write audit.dry_run(model, x, config)."))
     from torch._subclasses import fake_tensor  # loads symbolic algebra, which takes a second
 
-    from .fake_tensors import Answers
+    from ..fake_tensors import Answers
 
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     fakes: dict[int, Tensor] = {}

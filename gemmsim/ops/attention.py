@@ -12,16 +12,16 @@ from torch import Tensor
 from gemmsim._keywords import takes_spec
 from gemmsim.formats import FormatError
 
-from ..checks import check_device, check_flags, check_float, check_numbers
-from ..errors import DTypeError, ShapeError, message
-from ..fx import traceable
-from ..rowwise.elementwise import qmul
-from ..rowwise.formats import QSoftmaxFormats, RowFormatsLike, read_quant
-from ..rowwise.softmax import qsoftmax
-from .affine_formats import QAffineFormats, QuantLike
-from .affine_plan import Quant
-from .format_warnings import warn_of_format_alone
-from .matmul import FormatsLike, qmatmul
+from .checks import check_device, check_flags, check_float, check_numbers
+from .errors import DTypeError, ShapeError, message
+from .fx import traceable
+from .product.affine_formats import QAffineFormats, QuantLike
+from .product.affine_plan import Quant
+from .product.format_warnings import warn_of_format_alone
+from .product.matmul import FormatsLike, qmatmul
+from .rowwise.elementwise import qmul
+from .rowwise.formats import QSoftmaxFormats, RowFormatsLike, read_quant
+from .rowwise.softmax import qsoftmax
 
 __all__ = ["QAttentionFormats", "qattention"]
 

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
-from .module_hooks import ModuleHooks
-from .module_paths import Places, is_wrapper, paths_of
-from .observe.aten_products import Leaf, Shape
+from ..aten_products import Leaf, Shape
+from ..module_hooks import ModuleHooks
+from ..module_paths import Places, is_wrapper, paths_of
 
 __all__ = ["BACKWARD", "Roles", "Trail"]
 

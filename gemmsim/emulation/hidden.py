@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.autograd.function import BackwardCFunction
 
-from ..overrides import replaced
-from ..overrides.replaced import Wanted
+from . import replaced
+from .replaced import Wanted
 
 __all__ = ["hiding", "hiding_too"]
 

@@ -27,12 +27,12 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Partial, Replicate, Sh
 
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 
-from .cast_arguments import target_of
-from .errors import ShardingError, message
-from .product import eager
-from .product.shapes import matmul_shape
-from .registration import LIBRARY
-from .seeds import Stream, draw_seed, needs_seed
+from ..cast_arguments import target_of
+from ..errors import ShardingError, message
+from ..registration import LIBRARY
+from ..seeds import Stream, draw_seed, needs_seed
+from . import eager
+from .shapes import matmul_shape
 
 __all__ = ["register"]
 
