@@ -63,7 +63,7 @@ assert torch.equal(
 def mine(): return 1
 def theirs(): return 1
 loaded = sys.modules.pop("torch._dynamo")
-tracing.assume_constant_result(mine)
+lazy_dynamo.assume_constant_result(mine)
 sys.modules["torch._dynamo"] = loaded
 torch.compiler.assume_constant_result(theirs)
 assert vars(mine) == vars(theirs), (vars(mine), vars(theirs))

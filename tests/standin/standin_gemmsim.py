@@ -318,7 +318,7 @@ def install() -> None:
     launch.LoadedKernel.__call__ = _launch
     if not settings().compile:
         launch.kernel_cache = lambda: SimpleNamespace(get=lambda source, arch: SimpleNamespace(cubin=b""))
-        for module in ("self_check", "instruction_report"):
+        for module in ("tensor_cores.self_check", "tensor_cores.self_check_report"):
             importlib.import_module(f"gemmsim.backends.cuda.{module}").kernel_cache = launch.kernel_cache
     _mainloops(cpu)
     torch.cuda.synchronize = _check_lost
@@ -333,9 +333,10 @@ def install() -> None:
     for name, (answer, results) in _answers(cpu).items():
         replace(name, answered(getattr(cuda, name), answer, results))
     cast = importlib.import_module("gemmsim.backends.cuda.casts.cast")
-    cast.quantize = cuda.quantize
+    cast.quantize = cast.CONVERSIONS.quantize = cuda.quantize
+    importlib.import_module("gemmsim.backends.cuda.tensor_cores.wgmma_block_scaled").decode_blocks = cuda.decode_blocks
     verdict_for = importlib.import_module("gemmsim.backends.cuda.tensor_cores.self_check").verdict_for
-    for module in ("tensor_cores", "instruction_report"):
+    for module in ("tensor_cores.route", "tensor_cores.self_check_report"):
         importlib.import_module(f"gemmsim.backends.cuda.{module}").verdict_for = lambda device, arch, source, problems: (
             verdict_for(device, arch, source, map(_equal, problems))
         )
