@@ -127,7 +127,7 @@ def current_weight(module: nn.Module, name: str = "weight") -> Tensor:
 
 
 def is_computed_elsewhere(module: nn.Module, name: str = "weight") -> bool:
-    """Whether ``name`` is a plain attribute, set by nobody that this file knows: only a call shows what it is then."""
+    """Whether ``name`` is a plain attribute without a known hook that sets it: only a call shows its value."""
     return name in vars(module) and all(_sets(hook) != name for hook in module._forward_pre_hooks.values())
 
 

@@ -32,7 +32,7 @@ class _Seen:
         last = self.weight
         same = (
             last is not None
-            and _mark(last) == self.mark  # nobody has written to it meanwhile
+            and _mark(last) == self.mark  # it was not written to meanwhile
             and (mark == self.mark or _equal(weight, last))
         )
         self.weight, self.mark = weight, mark

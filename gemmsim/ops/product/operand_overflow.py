@@ -1,4 +1,4 @@
-"""Operands beyond the largest value of a format that makes NaN of them: looked for now and then, told once a spec."""
+"""Operands beyond the largest value of a format that makes NaN of them: sought in a sample of products, reported once a spec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["look", "may_overflow"]
 
 #: Signed formats without infinity whose numbers beyond the largest become NaN: e4m3 and the fnuz ones.
 _NAN_BEYOND = (Specials.FNUZ, Specials.NAN_ONLY)
-#: Texts of specs -> products so far; ``_DONE`` where nothing can be found, or was told.
+#: Texts of specs -> products so far; ``_DONE`` where nothing can be found, or was reported.
 _PRODUCTS: dict[str, int] = {}
 _DONE = -1
 _MOST_SPECS = 4096

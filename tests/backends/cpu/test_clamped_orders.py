@@ -1,6 +1,6 @@
 """Orders of summation whose runs or totals overflow equal the reference bit for bit: saturation, infinities, NaN.
 
-The kernel without clamps loses its wager on such data, or is not tried; the one with clamps (cutlass_kernels/cpu/tiles/short_runs/short_runs.h)
+The kernel without clamps fails its check on such data, or is not tried; the one with clamps (cutlass_kernels/cpu/tiles/short_runs/short_runs.h)
 takes over.
 """
 

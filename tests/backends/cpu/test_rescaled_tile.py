@@ -1,4 +1,4 @@
-"""Rounding in two instructions and lifted panels (cutlass_kernels/cpu/tiles: checks.h, rescaled_tile.h) where they are most easily wrong."""
+"""Rounding in two instructions and rescaled panels (cutlass_kernels/cpu/tiles: checks.h, rescaled_tile.h) where they are most easily wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums that are watched (cutlass_kernels/cpu/tiles: speculative.h, stochastic.h), on data that make every exception the rule.
+"""Sums with checks (cutlass_kernels/cpu/tiles: speculative.h, stochastic.h), on data that make every exception the rule.
 
 Sums on midpoints, exact and not; below the smallest normal number; zero; and registers that become -0. Stochastic sums whose
 random bits reach below the carrier's last place.
