@@ -68,7 +68,7 @@ def capture_layers(
             number, or its attribute ``loss``.
 
     Raises:
-        StudyError: a pattern without a match (the message has near names), no linear layer, a layer that is not called, or
+        StudyError: a pattern without a match (near names are given), no linear layer, a layer that is not called, or
             with another weight at another call, an unknown role, no loss to differentiate, a folder that cannot be
             made.
     """

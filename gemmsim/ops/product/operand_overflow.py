@@ -1,4 +1,4 @@
-"""Operands beyond the largest value of a format that makes NaN of them: sought in a sample of products, reported once a spec."""
+"""Operands beyond the largest value of a format that makes NaN of them: found by sampling, reported once a spec."""
 
 from __future__ import annotations
 
