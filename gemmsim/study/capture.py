@@ -29,10 +29,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils.hooks import RemovableHandle
 
+from gemmsim._files import replacing
 from gemmsim.nn.weights import current_weight
 
 from .errors import StudyError, nearest
-from .files import atomic_path, make_folder
+from .files import make_folder
 
 __all__ = ["ROLES", "capture_layers", "chosen_names", "layer_shapes"]
 
@@ -294,7 +295,7 @@ class _Spool:
                 end += size
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
-        with atomic_path(path) as temporary, temporary.open("wb") as out:
+        with replacing(path) as temporary, temporary.open("wb") as out:
             out.write(struct.pack("<Q", len(text)) + text)
             for offset, size in order:
                 self.file.seek(offset)

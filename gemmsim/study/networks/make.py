@@ -12,8 +12,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from gemmsim._files import replacing
+
 from ..errors import StudyError
-from ..files import atomic_path, make_folder
+from ..files import make_folder
 from .digits import FILE, PARAMETERS, Data, Network, exact_logits, load_data, logits
 from .training import train
 
@@ -41,7 +43,7 @@ def write(network: Network, folder: Path) -> Path:
         raise StudyError("install safetensors with: pip install 'gemmsim[study]'.") from error
     path = make_folder(folder) / FILE
     content = save({name: getattr(network, name).contiguous() for name in PARAMETERS})
-    with atomic_path(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_bytes(content)
     return path
 
