@@ -16,8 +16,7 @@ from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 
 from .dynamo_configs import text_inside
-from .dynamo_support import raised
-from .error_origin import is_from
+from .dynamo_support import is_from, raised
 from .mode import Emulation
 from .rules import Config, ConfigError, ConfigLike, config_of, needs_of, text_of
 from .steps import StepLike, steps_of
