@@ -10,8 +10,7 @@ from gemmsim.lowering.refusal import Refusal
 from ..acceleration import Setting, refused
 from ..product import Product, Ran
 from . import coded, run
-from .held import assumed_type, holds_numbers_of, rounded_type
-from .matching import native_type
+from .matching import assumed_type, holds_numbers_of, native_type, rounded_type
 from .types import NativeType
 
 __all__ = ["multiply", "refuses"]

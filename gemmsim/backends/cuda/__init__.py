@@ -25,10 +25,10 @@ from .errors import PackageError as PackageError
 from .jit.arch import ARCHITECTURES as ARCHITECTURES
 from .jit.arch import OLDEST as OLDEST
 from .jit.arch import check_arch as check_arch
+from .jit.cache import EntryInfo as EntryInfo
 from .jit.cache import KernelCache as KernelCache
 from .jit.cache import kernel_cache as kernel_cache
 from .jit.cache_dir import cache_folder as cache_folder
-from .jit.cache_entry import EntryInfo as EntryInfo
 from .jit.compile import CompiledKernel as CompiledKernel
 from .jit.compile import compile_kernel as compile_kernel
 from .jit.source import KernelSource as KernelSource
