@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from .._keywords import warn_of
 from .curves import Curve, curves
 from .errors import StudyError
+from .integer_ranges import numbers
 
 __all__ = [
     "Option",
@@ -26,6 +27,7 @@ __all__ = [
     "accumulators",
     "at_least",
     "choice",
+    "counts",
     "option",
     "options",
     "public",
@@ -86,6 +88,11 @@ def accumulators(*default: str) -> Any:
     """The field of kinds that compare accumulators, ``default`` as a person would list them."""
     words = "Accumulators or specs, 'label = spec', or @file with one a line."
     return option(default, lambda given, name: curves(given), words, many=True, metavar="SPEC")
+
+
+def counts(default: str, help: str = "Terms of each sum.", *, most: int = 2**31 - 1) -> Any:
+    """A field of whole numbers from 1 to ``most``, ``default`` as a person would list them."""
+    return option(default, lambda given, name: numbers(given, name, least=1, most=most), help, metavar="RANGE")
 
 
 @dataclass(frozen=True)

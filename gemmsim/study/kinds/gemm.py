@@ -120,6 +120,7 @@ class Gemm(Kind[GemmParameters]):
 
     parameters = GemmParameters
     about = "your own tensors from .npy, .safetensors or .pt files: their product under any accumulators"
+    single = "gemm takes one pair of tensors; run it once for each pair."
 
     def cells_of(self, part: GemmParameters) -> Iterator[Cell]:
         """One for each accumulator and seed; only the files' headers are read."""
@@ -127,31 +128,12 @@ class Gemm(Kind[GemmParameters]):
         m, k, n = part.shapes()
         named: dict[str, Scalar] = {"a": first.name, "b": second.name, "in": str(part.in_)}
         given = {"transpose": part.transpose, "nonfinite": part.nonfinite}
+        shown = columns(K=k, M=m, N=n, **named, **given)
         for seed in range(part.seeds):
             for curve in part.spec:
                 if seed and not curve.stochastic:
                     continue
-                yield Cell(
-                    self.name,
-                    self.setting,
-                    curve.spec,
-                    seed,
-                    columns(K=k, M=m, N=n, **named, **given),
-                    stochastic=curve.stochastic,
-                    macs=m * k * n,
-                    label=curve.label,
-                    operands="files",
-                )
-
-    def cells(self) -> list[Cell]:
-        """As every kind's, of one set of parameters.
-
-        Raises:
-            StudyError: several sets.
-        """
-        if len(self.parts) > 1:
-            raise StudyError("gemm takes one pair of tensors; run it once for each pair.")
-        return super().cells()
+                yield self.cell(curve, seed, shown, m * k * n, "files")
 
     def prepare(self, folder: Path) -> _Tensors:
         """The tensors, whose digest every row carries: other values in the same files are other rows."""

@@ -15,10 +15,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, output_format, unit_roundoff
 from ..distributions import distributions
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..metrics import EVENTS, SHOWN, without_units
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, accumulators, at_least, choice, option, real
+from ..parameters import Parameters, accumulators, at_least, choice, counts, option, real
 from ..plots.bars import Bar, draw_bars
 from ..plots.lines import Line, Picture, draw_lines
 from .kind import Kind
@@ -40,9 +39,7 @@ class GrowthParameters(Parameters):
     spec: tuple[Curve, ...] = accumulators(
         "sequential = e8m10", "chunk64 = chunked(64, e8m10)", "pairwise = pairwise(e8m10)", "kahan = kahan(e8m10)"
     )
-    K: tuple[int, ...] = option(
-        "2^6:2^12:x2", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE"
-    )
+    K: tuple[int, ...] = counts("2^6:2^12:x2")
     dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
@@ -77,18 +74,9 @@ class Growth(Kind[GrowthParameters]):
                     if part.events == "yes":
                         named["events"] = "yes"
                     shown = columns(K=k, M=part.M, N=part.N, dist=dist, **named)
+                    operands = f"{dist}|{part.M}|{k}|{part.N}|{seed}|{part.in_}|{part.scale}"
                     for curve in part.spec:
-                        yield Cell(
-                            self.name,
-                            self.setting,
-                            curve.spec,
-                            seed,
-                            shown,
-                            stochastic=curve.stochastic,
-                            macs=part.M * k * part.N,
-                            label=curve.label,
-                            operands=f"{dist}|{part.M}|{k}|{part.N}|{seed}|{part.in_}|{part.scale}",
-                        )
+                        yield self.cell(curve, seed, shown, part.M * k * part.N, operands)
 
     def inputs(self, cell: Cell, context: Any) -> Operands:
         """The operands that the cell's columns name."""

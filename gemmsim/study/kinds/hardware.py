@@ -19,9 +19,8 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, at_least, option
+from ..parameters import Parameters, at_least, counts, option
 from ..plots.histogram import Strip, draw_histograms
 from ..ulp_differences import CLASSES, EDGES, differences, unit_of
 from .hardware_formats import Asked, refused
@@ -142,9 +141,7 @@ class HardwareParameters(Parameters):
     dtype: tuple[Placement, ...] = option(
         "bf16", _dtypes, "Formats of the operands: bf16, e4m3/row (rows scaled to the largest).", metavar="FORMAT"
     )
-    K: tuple[int, ...] = option(
-        "256,1024,4096", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE"
-    )
+    K: tuple[int, ...] = counts("256,1024,4096")
     dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(64, at_least(1), "Columns of the result.")

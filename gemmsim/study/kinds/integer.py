@@ -16,10 +16,9 @@ from .. import metrics
 from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions, draw
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..networks.digits import Data, Network
 from ..operands import Operands, of_tensors
-from ..parameters import Parameters, at_least, choice, option, some_of, text
+from ..parameters import Parameters, at_least, choice, counts, option, some_of, text
 from .accuracy import prepare_pass
 from .integer_given import Given, as_integers
 from .integer_network import IntegerNetwork, integer_network, measure_network
@@ -96,14 +95,10 @@ class IntegerParameters(Parameters):
     scaled: str = option(
         "largest", choice("largest", "none"), "files: floats are scaled to the format's largest value, or are integers."
     )
-    P: tuple[int, ...] = option(
-        "12:24:+1", lambda g, n: numbers(g, n, least=1, most=53), "Bits of the register.", metavar="RANGE"
-    )
+    P: tuple[int, ...] = counts("12:24:+1", "Bits of the register.", most=53)
     overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Past its ends it does this.")
     operands: tuple[Widths, ...] = option("int8*int8", widths, "Formats of both operands: int8*int8,int7*int4.")
-    K: tuple[int, ...] = option(
-        "256", lambda g, n: numbers(g, n, least=1), "random: terms of each sum.", metavar="RANGE"
-    )
+    K: tuple[int, ...] = counts("256", "random: terms of each sum.")
     dist: tuple[str, ...] = option("randn", distributions, "random: distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "random: rows of the result.")
     N: int = option(64, at_least(1), "random: columns of the result.")

@@ -97,20 +97,11 @@ class Layers(Kind[LayersParameters]):
 
     parameters = LayersParameters
     about = "linear layers of a model, with operands captured from it: which one needs what"
+    single = "layers takes one model; run it once for each."
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the model: workers read the captured file."""
         return {name: value for name, value in vars(self).items() if name not in ("_source", "_shapes")}
-
-    def cells(self) -> list[Cell]:
-        """As every kind's, of one set of parameters.
-
-        Raises:
-            StudyError: several sets.
-        """
-        if len(self.parts) > 1:
-            raise StudyError("layers takes one model; run it once for each.")
-        return super().cells()
 
     def cells_of(self, part: LayersParameters) -> Iterator[Cell]:
         """Accumulators innermost: they share operands. Of a model, a pass without gradients tells the shapes."""
@@ -123,17 +114,7 @@ class Layers(Kind[LayersParameters]):
                 for curve in part.spec:
                     if seed and not curve.stochastic:
                         continue
-                    yield Cell(
-                        self.name,
-                        self.setting,
-                        curve.spec,
-                        seed,
-                        shown,
-                        stochastic=curve.stochastic,
-                        macs=m * k * n,
-                        label=curve.label,
-                        operands=f"{layer}|{role}",
-                    )
+                    yield self.cell(curve, seed, shown, m * k * n, f"{layer}|{role}")
 
     def prepare(self, folder: Path) -> _Captured:
         """The captured file. One made from a model stays in ``folder``, so that a resumed run has the same operands."""
