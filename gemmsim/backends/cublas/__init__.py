@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..._lazy import exports
 from .block_scaled import block_scaled_mm as block_scaled_mm
+from .block_scaled import narrowed as narrowed
 from .block_scaled import refuses_shape as refuses_shape
-from .coded import narrowed as narrowed
 from .matching import native_type as native_type
 from .mptorch_matching import ComputeType as ComputeType
 from .mptorch_matching import MatrixType as MatrixType

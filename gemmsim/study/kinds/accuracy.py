@@ -19,8 +19,7 @@ from ..networks.digits import Data, Network
 from ..parameters import Parameters, at_least, choice, option
 from ..templates import Template, formats, register_of, templates
 from .accuracy_report import SHOWN, accuracy_finding, accuracy_plot, accuracy_table
-from .kind import Kind
-from .speed import macs_per_s
+from .kind import Kind, macs_per_s
 
 __all__ = ["ORDERS", "Accuracy", "AccuracyParameters", "Pass", "measure_pass", "prepare_pass"]
 

@@ -20,9 +20,8 @@ from ..operands import Operands, Placement, drawn, placement
 from ..parameters import Parameters, accumulators, at_least, choice, counts, option, real
 from ..plots.bars import Bar, draw_bars
 from ..plots.lines import Line, Picture, draw_lines
-from .kind import Kind
+from .kind import Kind, macs_per_s
 from .pivot import mean_of, pivot_table, series
-from .speed import macs_per_s
 
 __all__ = ["Growth", "GrowthParameters", "growth_plot", "measure_product"]
 _WORDS = {**SHOWN, **EVENTS}

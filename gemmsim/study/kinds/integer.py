@@ -24,9 +24,8 @@ from .integer_given import Given, as_integers
 from .integer_network import IntegerNetwork, integer_network, measure_network
 from .integer_operands import certificate, integers, worst_sums
 from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
-from .kind import Context, Kind
+from .kind import Context, Kind, macs_per_s
 from .layers import patterns, roles
-from .speed import macs_per_s
 
 __all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ..errors import StudyError
 from ..operands import Operands
 from ..parameters import Parameters
 
-__all__ = ["Context", "Kind"]
+__all__ = ["Context", "Kind", "macs_per_s"]
 
 P = TypeVar("P", bound=Parameters)
 
@@ -111,3 +112,9 @@ class Kind(Study, Generic[P]):
     def arguments(self) -> list[str]:
         """Words that give the first part's parameters on the command line."""
         return self.parts[0].arguments()
+
+
+def macs_per_s(macs: int, started: float) -> float | None:
+    """Multiply-adds a second since ``started`` (of ``time.perf_counter``); None where the clock has not moved."""
+    seconds = time.perf_counter() - started
+    return macs / seconds if seconds else None

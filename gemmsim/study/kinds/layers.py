@@ -11,8 +11,16 @@ from typing import Any, ClassVar
 from rich.table import Table
 from torch import Tensor
 
-from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
-from ..captured_products import Products, is_of_products, operands_of, products_in
+from ..capture import (
+    ROLES,
+    Products,
+    capture_layers,
+    chosen_names,
+    is_of_products,
+    layer_shapes,
+    operands_of,
+    products_in,
+)
 from ..cells import Cell, Row, Scalar, columns, digest
 from ..curves import Curve
 from ..errors import StudyError, nearest

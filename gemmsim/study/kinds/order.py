@@ -23,8 +23,7 @@ from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
 from ..operands import placement
 from ..parameters import Parameters, accumulators, at_least, counts, option
-from .kind import Kind
-from .speed import macs_per_s
+from .kind import Kind, macs_per_s
 
 __all__ = ["OVER", "Order", "OrderParameters"]
 

@@ -20,9 +20,8 @@ from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
 from ..operands import Operands
 from ..parameters import Parameters, at_least, choice, counts, option
-from .kind import Kind
+from .kind import Kind, macs_per_s
 from .pivot import pivot_table, series
-from .speed import macs_per_s
 
 __all__ = ["Scheme", "Slicing", "SlicingParameters", "schemes"]
 

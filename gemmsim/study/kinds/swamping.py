@@ -16,9 +16,8 @@ from ..distributions import distributions, draw
 from ..errors import StudyError
 from ..operands import Placement, placement
 from ..parameters import Parameters, accumulators, at_least, option
-from .kind import Kind
+from .kind import Kind, macs_per_s
 from .pivot import pivot_table, series
-from .speed import macs_per_s
 
 __all__ = ["Swamping", "SwampingParameters"]
 
