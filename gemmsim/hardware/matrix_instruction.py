@@ -15,8 +15,9 @@ from .exact import exact_sum
 from .ieee_chain_steps import fma_chain, pairwise_tree
 from .instruction import Instruction
 from .operands import Operand, operand
-from .step_models import Step, StepFunction, floored_sum, fused_block, scaled_groups, two_blocks
+from .step_models import Step, StepFunction, floored_sum, fused_block, scaled_groups
 from .step_parameters import ExactSum, FlooredSum, FmaChain, FusedBlock, Model, PairwiseTree, ScaledGroups, TwoBlocks
+from .two_blocks import two_blocks
 
 __all__ = ["STEPS", "mma"]
 
