@@ -25,7 +25,7 @@ import gemmsim as gs
 from gemmsim.backends import cuda, route
 from gemmsim.backends.cuda import KernelCache, KernelSource
 from gemmsim.backends.cuda.jit import launch
-from gemmsim.backends.cuda.jit.cache_entry import EntryInfo, pack_entry
+from gemmsim.backends.cuda.jit.cache import EntryInfo, pack_entry
 from gemmsim.backends.cuda.jit.compile import kernel_key
 from gemmsim.backends.cuda.jit.toolchain import toolchain
 from gemmsim.ops import quantize_eager

@@ -1,11 +1,15 @@
-"""Small text files that people write: the encodings of their tools, and a limit on what is read."""
+"""Files: text that people write, in the encodings of their tools, and files that are complete or absent."""
 
 from __future__ import annotations
 
 import codecs
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["LIMIT", "FileError", "read_text"]
+__all__ = ["LIMIT", "FileError", "read_text", "replacing", "write_text"]
 
 #: Bytes that are read at most: lists of rules and of accumulators are shorter, devices may have no end.
 LIMIT = 16 * 2**20
@@ -47,3 +51,25 @@ def read_text(path: Path, limit: int = LIMIT) -> str:
     except UnicodeDecodeError as error:
         reason = f"it is no text in {encoding}: byte {error.start} is {data[error.start]:#04x}"
         raise FileError(path, reason, "UTF-8, or UTF-16 with a mark.\n  Save it as UTF-8.") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that replaces it when the block ends, and vanishes when the block raises.
+
+    A reader, or the next run after a power cut, sees the old file or the new one, never a part.
+    """
+    temporary = path.with_name(f".{path.stem}-{os.getpid()}-{threading.get_ident()}{path.suffix}")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong (OSError)."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -173,7 +173,7 @@ def test_files_need_each_other_only_where_it_is_listed():
     assert gone == [], "no longer a circle, or a smaller one: shorten the list"
 
 
-@pytest.mark.parametrize("package", ["ops", "emulation", "study", "nn", "arithmetic", "backends.cpu"])
+@pytest.mark.parametrize("package", ["ops", "emulation", "study", "nn", "arithmetic", "backends.cpu", "backends.cuda"])
 def test_folders_of_a_package_need_each_other_in_one_direction(package):
     start = f"gemmsim.{package}."
     rooms: dict[str, set[str]] = {}

@@ -110,18 +110,19 @@ def parsed(path: Path, package: str) -> tuple[dict[str, tuple[str, str]], set[st
     homes, lazy, stars = {}, set(), []
     tree = ast.parse(path.read_text(encoding="utf-8"))
     blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    assert len(blocks) == 1, path
-    for node in (*tree.body, *blocks[0].body):
+    assert len(blocks) <= 1, path
+    lazily = blocks[0].body if blocks else []
+    for node in (*tree.body, *lazily):
         if not isinstance(node, ast.ImportFrom) or not node.level or node.module == "_lazy":
             continue
         home = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
         for alias in node.names:
             name = alias.asname or alias.name
             if name == "*":
-                stars.append(home)
+                stars += [home] if node in lazily else []  # the names of others are there without it
                 continue
             homes[name] = (home, alias.name) if node.module else (f"{home}.{alias.name}", "")
-            if node in blocks[0].body:
+            if node in lazily:
                 lazy.add(name)
     return homes, lazy, tuple(stars)
 

@@ -8,8 +8,6 @@ import importlib
 import inspect
 import pickle
 import re
-import sys
-import typing
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -442,48 +440,6 @@ def test_the_decorator_leaves_the_rest_alone():
         assert function(1, formats=None) == (1, None, 0)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="typing.get_overloads is not there before Python 3.11")
-@pytest.mark.parametrize(
-    "kind", ["FloatFormat", "FixedFormat", "CodebookFormat", "SupernormalFormat", "OwnExponentFormat"]
-)
-@pytest.mark.parametrize("method", ["encode", "decode"])
-def test_codes_of_tensors_are_tensors_to_type_checkers(kind, method):
-    one, tensors = typing.get_overloads(getattr(getattr(gs.formats, kind), method))
-    assert one.__annotations__["return"] in ("int", "float")
-    first = next(iter(tensors.__annotations__))
-    assert tensors.__annotations__[first] == tensors.__annotations__["return"] == "Tensor"
-
-
-def told(*words: str) -> Any:
-    pytest.importorskip("typer")
-    from typer.testing import CliRunner
-
-    from gemmsim.cli.app import app
-
-    return CliRunner().invoke(app, list(words))
-
-
-@pytest.mark.parametrize("words", [("explain",), ("trace", "--a", "1,2", "--b", "3,4")], ids=lambda words: words[0])
-def test_commands_take_a_spec_by_place_and_by_name(words):
-    command, *rest = words
-    want, got = told(command, ":fp16", *rest), told(command, "--spec", ":fp16", *rest)
-    assert want.exit_code == got.exit_code == 0 and want.output == got.output != ""
-    both, none = told(command, ":fp16", "--spec", ":fp16", *rest), told(*words)
-    assert both.exit_code == none.exit_code == 2
-    assert "SPEC and --spec" in both.output and "neither SPEC nor --spec" in none.output
-
-
-def test_studies_take_specs_by_both_flags():
-    pytest.importorskip("typer")
-    words = ("study", "run", "growth", "--K", "16", "--dist", "randn", "--dry-run", "--out", "o")
-    now, before = told(*words, "--spec", "e5m10"), told(*words, "--acc", "e5m10")
-    assert now.exit_code == before.exit_code == 0
-    assert now.stdout == before.stdout and "e5m10" in now.stdout and now.stderr == ""
-    assert before.stderr == "--acc is --spec now, and an older name for it. Write --spec.\n"
-    listed = told("study", "run", "growth", "-h")
-    assert "--spec <spec>..." in listed.output and "--acc" not in listed.output
-
-
 def test_errors_about_keywords_are_typed():
     """Of former names, of misspellings of spec= and of other keywords alike, wherever spec= is taken."""
     assert issubclass(gs.KeywordError, TypeError)
@@ -500,53 +456,3 @@ def test_errors_about_keywords_are_typed():
         gs.QAffineFormats.of(":fp32", zzz=1)
     with pytest.raises(TypeError, match="sed"):
         gs.nn.QLinear(2, 2, sed=1)  # passed on to the class behind, which knows its own
-
-
-@pytest.mark.parametrize(
-    ("call", "right"),
-    [
-        (gs.quantize, "fmt"),
-        (gs.quantizer, "forward_number"),
-        (gs.compare, "spec_a"),
-        (gs.mx.quantize, "fmt"),
-        (gs.mx.to_mx, "fmt"),
-        (gs.mx.encode, "fmt"),
-        (gs.mx.decode, "fmt"),
-        (gs.mx.quantize_mx, "fmt"),
-        (gs.mx.dequantize_mx, "fmt"),
-        (gs.mx.tensor_scale, "fmt"),
-        (gs.qadd, "fwd_quant"),
-        (gs.qmul, "fwd_quant"),
-        (gs.qdiv, "fwd_quant"),
-        (gs.qsqrt, "fwd_quant"),
-        (gs.qpow, "fwd_quant"),
-        (gs.qmean, "fwd_quant"),
-        (gs.qrelu, "fwd_quant"),
-        (gs.qsigmoid, "fwd_quant"),
-        (gs.qtanh, "fwd_quant"),
-        (gs.qlogsoftmax, "fwd_quant"),
-        (gs.qbatchnorm, "fwd_quant"),
-        (gs.qavgpool, "fwd_quant"),
-        (gs.qadaptive_avgpool, "fwd_quant"),
-        (gs.qsum, "quant"),
-    ],
-)
-def test_functions_of_formats_name_their_own_keyword(call, right):
-    for wrong in {"spec", "fmt", "format", "sepc"} - {right}:
-        with pytest.raises(gs.KeywordError, match=rf"'{wrong}'; allowed: {right}.\n  Try {right}='e4m3'.$"):
-            call(torch.ones(2), **{wrong: "e4m3"})
-    near = f"{right}x"
-    with pytest.raises(gs.KeywordError, match=rf"'{near}'; allowed: .*\b{right}\b.*\n  Did you mean {right}=.$"):
-        call(torch.ones(2), **{near: "e4m3"})
-
-
-def test_keywords_of_quantisers_still_compute():
-    """The right ones, in compiled code and traces, too."""
-    x = torch.linspace(-3, 3, 16)
-    want = gs.quantize(x, "e4m3")
-    assert_bitwise_equal(gs.quantize(x, fmt="e4m3"), want)
-    compiled = torch.compile(lambda x: gs.quantize(x, fmt="e4m3", overflow="sat"), backend="eager", fullgraph=True)
-    assert_bitwise_equal(compiled(x), want)
-    traced = torch.fx.symbolic_trace(lambda x: gs.quantize(x, fmt="e4m3"))
-    assert_bitwise_equal(traced(x), want)
-    assert_bitwise_equal(gs.quantizer(forward_number="e4m3")(x), want)

@@ -4,68 +4,49 @@ Frozen, hashable, validated when built; ``parse(str(x)) == x`` and ``from_json(x
 more than the standard library.
 """
 
-from .accumulator import Accumulator, constructors, register
-from .chunked import Chunked, Promote
-from .compensated import Compensated, FastTwoSum, Kahan, Neumaier, TwoSum
-from .custom import Custom, Swapped, define
-from .errors import SelectError, SpecError, SpecFormatError, UnsupportedSpec
-from .exact_sum import Binned, Exact
-from .fused import Fused
-from .grammar import parse_accumulator
-from .hardware import Hardware
-from .integer import Fixed, Integer
-from .integer_width_bounds import min_accumulator_bits, overflow_certificate
-from .interleaved import Interleaved
-from .lookup import Lookup, ProductTable, table
-from .pairwise import Pairwise
-from .palette import Palette
-from .scaled import Scaled
-from .sequential import Sequential
-from .shuffled import Shuffled
-from .spec import GemmSpec, SpecLike
-from .splitk import SplitK
+from __future__ import annotations
 
-__all__ = [
-    "Accumulator",
-    "Binned",
-    "Chunked",
-    "Compensated",
-    "Custom",
-    "Exact",
-    "FastTwoSum",
-    "Fixed",
-    "Fused",
-    "GemmSpec",
-    "Hardware",
-    "Integer",
-    "Interleaved",
-    "Kahan",
-    "Lookup",
-    "Neumaier",
-    "Pairwise",
-    "Palette",
-    "ProductTable",
-    "Promote",
-    "Scaled",
-    "Sequential",
-    "Shuffled",
-    "SelectError",
-    "SpecError",
-    "SpecFormatError",
-    "SpecLike",
-    "SplitK",
-    "Swapped",
-    "TwoSum",
-    "UnsupportedSpec",
-    "constructors",
-    "define",
-    "min_accumulator_bits",
-    "overflow_certificate",
-    "parse_accumulator",
-    "register",
-    "table",
-]
+from typing import TYPE_CHECKING
 
+from .._lazy import exports
+from .accumulator import Accumulator as Accumulator
+from .accumulator import constructors as constructors
+from .accumulator import register as register
+from .chunked import Chunked as Chunked
+from .chunked import Promote as Promote
+from .compensated import Compensated as Compensated
+from .compensated import FastTwoSum as FastTwoSum
+from .compensated import Kahan as Kahan
+from .compensated import Neumaier as Neumaier
+from .compensated import TwoSum as TwoSum
+from .custom import Custom as Custom
+from .custom import Swapped as Swapped
+from .custom import define as define
+from .errors import SelectError as SelectError
+from .errors import SpecError as SpecError
+from .errors import SpecFormatError as SpecFormatError
+from .errors import UnsupportedSpec as UnsupportedSpec
+from .exact_sum import Binned as Binned
+from .exact_sum import Exact as Exact
+from .fused import Fused as Fused
+from .grammar import parse_accumulator as parse_accumulator
+from .hardware import Hardware as Hardware
+from .integer import Fixed as Fixed
+from .integer import Integer as Integer
+from .integer_width_bounds import min_accumulator_bits as min_accumulator_bits
+from .integer_width_bounds import overflow_certificate as overflow_certificate
+from .interleaved import Interleaved as Interleaved
+from .lookup import Lookup as Lookup
+from .lookup import ProductTable as ProductTable
+from .lookup import table as table
+from .pairwise import Pairwise as Pairwise
+from .palette import Palette as Palette
+from .scaled import Scaled as Scaled
+from .sequential import Sequential as Sequential
+from .shuffled import Shuffled as Shuffled
+from .spec import GemmSpec as GemmSpec
+from .spec import SpecLike as SpecLike
+from .splitk import SplitK as SplitK
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..formats import FormatError
-from ..formats.errors import LONGEST, shortened, shown
+from ..formats.errors import LONGEST, message, shortened, shown
 
 __all__ = [
     "MAX_DEPTH",
@@ -41,7 +41,7 @@ class SelectError(ValueError, IndexError):
 
 def spec_error(asked: str, allowed: str, do: str) -> SpecError:
     """``SpecError`` that says what was asked, what is allowed and what to do."""
-    return SpecError(f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {shortened(do, 2 * LONGEST)}")
+    return SpecError(message(asked, allowed, shortened(do, 2 * LONGEST)))
 
 
 def too_deep(asked: str) -> SpecError:

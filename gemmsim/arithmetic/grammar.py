@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import MISSING
 from typing import NamedTuple
 
 from ..formats import FormatError, parse_block, parse_cast
 from ..formats.block_grammar import is_block_name
-from ..formats.errors import LONGEST, shortened, shown
+from ..formats.errors import LONGEST, MEANINGS, shortened, shown
+from ..hardware.catalogue import ARCHITECTURES, families
+from ..hardware.chips import CHIPS, chip_key, no_model_words, without_model
 from .accumulator import Accumulator, constructors, parses, tells_calls
-from .did_you_mean import of_accumulator
 from .errors import SpecError, SpecFormatError, check_text_depth, spec_error
-from .presets import PRESETS, build_preset
+from .presets import PRESETS, build_preset, preset_signature
+from .recipe_words import RECIPES
 from .sequential import Sequential
 
-__all__ = ["SpecText", "is_call", "parse_accumulator", "split_spec"]
+__all__ = ["SpecText", "is_call", "of_accumulator", "parse_accumulator", "split_spec"]
 
 _CALL = re.compile(r"([A-Za-z_]\w*)\s*\((.*)\)", re.DOTALL)
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
@@ -258,3 +261,40 @@ def _is_cast(text: str) -> bool:
     except FormatError:
         return False
     return True
+
+
+def of_accumulator(word: str, near: bool = False) -> str:
+    """Sentence naming the accumulator or chip that ``word`` is (``near``: resembles), before any bracket; or empty."""
+    if not near and any(mark in word for mark in (":", "*", "->")):
+        return "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for. "
+    written = word.partition("(")[0].strip()
+    name, key = written.lower(), chip_key(written)
+    if near:
+        names = difflib.get_close_matches(name, [*constructors(), *PRESETS, *RECIPES], n=1, cutoff=0.7)
+        keys = difflib.get_close_matches(key, [*ARCHITECTURES, *CHIPS], n=1, cutoff=0.7)
+        name, key = (names or [""])[0], (keys or [""])[0]
+    if "(" in word and not near and (name in constructors() or name in PRESETS):
+        return f"{written!r} makes an accumulator, where a format is asked for. "
+    if name in constructors():
+        return f"Did you mean the accumulator {_constructor(constructors()[name])}? "
+    if name in PRESETS:
+        return f"Did you mean the accumulator {preset_signature(name)}? "
+    if name in RECIPES:
+        return f"Did you mean the recipe {name!r}, which is a spec by itself? "
+    arch = CHIPS.get(key, key)
+    if arch not in ARCHITECTURES:
+        unknown = None if near else without_model(written)
+        return "" if unknown is None else f"{written!r} is a chip: {no_model_words(*unknown)}. "
+    first = families(arch)[0]
+    op = {"tcgen05mma": "tcgen05"}.get(first.unit, first.unit)
+    chip = key if near else written
+    return f"{chip!r} is a chip: did you mean its instruction, such as hw({key}, {op}, {first.operands[0][0]})? "
+
+
+def _constructor(cls: type[Accumulator]) -> str:
+    """``kahan(fmt)``: the constructor with the arguments it needs."""
+    needed = [field.name for field, _ in cls._arguments() if field.default is MISSING]
+    return f"{cls.name}({', '.join(needed)})"
+
+
+MEANINGS.append(of_accumulator)

@@ -12,13 +12,12 @@ from ..formats.any_format import FORMATS
 from ..formats.errors import shown
 from .accumulator import Accumulator, remembers
 from .argument_kinds import ACCUMULATOR, CAST, OPERAND, optional
-from .block_operands import check_block_operands, group_size
+from .block_operands import check_block_operands, group_size, operand_cast
 from .construction_hooks import told
 from .errors import check_json_depth, spec_error, too_deep
 from .explain import explain_spec
 from .grammar import split_spec
 from .lookup import Lookup, ProductTable
-from .operand_casts import operand_cast
 from .recipe_words import no_single_spec, recipe_call
 from .sequential import Sequential
 

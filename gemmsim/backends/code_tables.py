@@ -10,10 +10,10 @@ from torch import Tensor
 from gemmsim.formats import CodebookFormat, Format, parse_scalar
 
 from .code_layout import parts_of_codes, parts_of_values, to_codes, to_values
-from .codebook_codes import listed_codes, listed_values
+from .codebook import points_on
 from .dtypes import fits
 
-__all__ = ["codes_of", "table_codes", "values_of_codes"]
+__all__ = ["codes_of", "listed_codes", "listed_values", "table_codes", "values_of_codes"]
 
 
 @lru_cache(maxsize=64)
@@ -69,3 +69,23 @@ def table_codes(x: Tensor, fmt: Format) -> Tensor:
 def _table_codes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
     codes = _codes_of_bfloat16(fmt, device)
     return torch.where(codes >= 0, codes, 1 << parse_scalar(fmt).bits).to(torch.int16)
+
+
+def listed_codes(fmt: CodebookFormat, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the codes of the elements of ``x``, and a mask of the elements that have one; -0 has the code of 0."""
+    points = points_on(fmt, x.device)
+    wide = x.to(torch.float64).contiguous()
+    place = torch.bucketize(wide, points).clamp_(max=len(fmt.points) - 1)
+    good = points[place] == wide
+    code = (place + fmt.first_code) % (1 << fmt.bits)
+    if fmt.nan_code is not None:
+        code, good = torch.where(wide.isnan(), fmt.nan_code, code), good | wide.isnan()
+    return torch.where(good, code, 0), good
+
+
+def listed_values(fmt: CodebookFormat, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the value of each code, and a mask of the codes that are in use."""
+    used = set(fmt.codes())
+    values = [fmt.decode(code) if code in used else 0.0 for code in range(1 << fmt.bits)]
+    flags = torch.tensor([code in used for code in range(1 << fmt.bits)], device=device)
+    return torch.tensor(values, dtype=torch.float64, device=device).to(dtype), flags

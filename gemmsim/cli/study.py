@@ -15,9 +15,8 @@ from rich.table import Table
 from gemmsim import study
 
 from .console import FAILED_EXIT, INTERRUPT_EXIT, USAGE_EXIT, is_user_error, say, say_json, show, warn
-from .study_json import expectation_facts, plan_facts, summary_facts
 from .study_options import Request
-from .study_tables import show_checks, show_study_table, show_verdicts
+from .study_tables import expectation_facts, plan_facts, show_checks, show_study_table, show_verdicts, summary_facts
 
 #: What takes longer than this is asked for twice: without --yes it is refused.
 LONG_SECONDS = 3600.0

@@ -330,15 +330,7 @@ _ALGEBRA = frozenset(
     (
         *("inverse", "matrix_exp", "linalg_matrix_exp", "linalg_inv_ex", "linalg_solve_ex", "_linalg_solve_ex"),
         *("linalg_cholesky_ex", "cholesky", "cholesky_inverse", "cholesky_solve", "_cholesky_solve_helper"),
-        *(
-            "linalg_eig",
-            "linalg_eigvals",
-            "_linalg_eigvals",
-            "_linalg_eigh",
-            "linalg_qr",
-            "linalg_lstsq",
-            "_linalg_svd",
-        ),
+        *("linalg_eig", "linalg_eigvals", "_linalg_eigvals", "_linalg_eigh", "linalg_qr", "linalg_lstsq"),
         *("_linalg_svd", "linalg_lu", "linalg_lu_factor_ex", "linalg_lu_solve", "_linalg_det", "_linalg_slogdet"),
         *("linalg_ldl_factor_ex", "linalg_ldl_solve", "linalg_householder_product", "linalg_solve_triangular"),
         *("triangular_solve", "ormqr", "geqrf", "linalg_pinv"),

@@ -15,11 +15,10 @@ from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 
-from .dynamo_configs import text_inside
-from .dynamo_support import raised
-from .error_origin import is_from
+from .dynamo_configs import config_of, needs_of, text_inside, text_of
+from .dynamo_support import is_from, raised
 from .mode import Emulation
-from .rules import Config, ConfigError, ConfigLike, config_of, needs_of, text_of
+from .rules import Config, ConfigError, ConfigLike
 from .steps import StepLike, steps_of
 
 __all__ = ["emulate", "seed_of"]

@@ -14,13 +14,13 @@ from weakref import finalize
 import torch
 from torch import Tensor, nn
 
+from gemmsim._files import write_text
 from gemmsim._keywords import takes_spec
 from gemmsim.nn.instance_class import Made, blank, derived
 from gemmsim.ops.errors import message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from . import deferred_contexts
-from .atomic_files import write_whole
 from .context import seed_of
 from .mode import Emulation
 from .module_paths import unwrapped
@@ -265,7 +265,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
         raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
     data = {"version": _VERSION, "seed": arithmetic.seed, "step": arithmetic.step, **arithmetic.config.to_dict()}
     path = Path(folder) / FILE
-    write_whole(path, json.dumps(data, indent=2) + "\n")
+    write_text(path, json.dumps(data, indent=2) + "\n")
     return path
 
 

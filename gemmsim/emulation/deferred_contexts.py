@@ -22,11 +22,11 @@ from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
 
 from . import dynamo_support, replaced
+from .dynamo_configs import formats_at
 from .dynamo_support import raised
 from .module_paths import Placed, Places, path_running
 from .overrides import torchscript
 from .replaced import Wanted
-from .rules import formats_at
 
 __all__ = [
     "OWNERS",

@@ -1,4 +1,4 @@
-"""Finds the config of contexts that compiled code opens, from what the compiler can follow.
+"""Configs as compiled code has them: by their canonical text, also of those with which it opens contexts.
 
 The compiler follows strings, numbers, lists and mappings, and guards on their contents. Values of this package are
 frozen, so it only has to know which one it is. Those made outside are guarded by identity, and are registered here
@@ -8,21 +8,23 @@ under a number. Those made inside do not exist while code is traced, and are ref
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, get_args
 
 import torch
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.arithmetic.construction_hooks import when_made
+from gemmsim.ops.errors import message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.rowwise.formats import RowFormats
 
 from .dynamo_support import errors_as_they_are
-from .rowwise_rules import MapFormats
-from .rules import Config, Rule, made_inside, text_of
+from .rowwise_rules import MapFormats, RowSteps
+from .rules import INTERNED, Config, ConfigError, Rule, made_inside
 
-__all__ = ["text_inside"]
+__all__ = ["config_of", "formats_at", "needs_of", "problem", "reachable", "text_inside", "text_of"]
 
 #: Types of this package, whose values are frozen: their meaning does not change as long as compiled code exists.
 _OURS = (Config, Rule, QAffineFormats, RowFormats, MapFormats, *(set(get_args(SpecLike)) - {str}))
@@ -100,3 +102,63 @@ def _joined(parts: Any) -> Any:
     if kind == "dict":
         return {name: _joined(entry) for name, entry in entries}
     return tuple(map(_joined, entries))
+
+
+@assume_constant_result
+def text_of(config: str | None) -> str:
+    """Canonical text of a config that is given as one string or None; a constant of compiled code."""
+    with errors_as_they_are():
+        return _text_of(config)
+
+
+@lru_cache(maxsize=1024)
+def _text_of(config: str | None) -> str:
+    return Config.of(config).text
+
+
+@assume_constant_result
+def needs_of(text: str) -> tuple[bool, bool, bool]:
+    """Whether the config of this text names modules, draws random bits, and makes all products native."""
+    config = INTERNED[text]
+    return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
+
+
+def config_of(text: str) -> Config:
+    """The config of a canonical text of this process."""
+    return INTERNED[text]
+
+
+@assume_constant_result
+def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
+    """``Config.formats`` of an interned config; a constant of compiled code."""
+    return _formats_at(text, path, kind)
+
+
+@assume_constant_result
+def reachable(text: str, kinds: str) -> bool:
+    """Whether a rule of an interned config has formats for one of ``kinds`` (joined by /) at some path."""
+    rules = [rule for rule in INTERNED[text].rules if rule.formats is not None]
+    return any(rule.names(kind) for rule in rules for kind in kinds.split("/"))
+
+
+@lru_cache(maxsize=65536)
+def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
+    return INTERNED[text].formats(path, kind)
+
+
+@assume_constant_result
+def problem(text: str, paths: str, root: str, first: str) -> str:
+    """What is wrong with the rules of an interned config for a module; "" for nothing.
+
+    ``paths``: the paths of the module's submodules, one in each line. ``root``: the module's name. ``first``: the model
+    that was called before it, "" for none. The result is a constant of compiled code, which raises the error by itself.
+    """
+    if first:
+        asked = f"emulate with rules over modules: {first} and then {root} called in one context"
+        do = "Give root=, the module that paths are relative to, or a context for each."
+        return message(asked, "one outermost module", do)
+    try:
+        INTERNED[text].check(paths.split("\n"), root)
+    except ConfigError as error:
+        return str(error)
+    return ""

@@ -9,20 +9,21 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from gemmsim.ops.lazy_dynamo import assume_constant_result, when_compiler_loads
 
 from . import replaced
-from .error_origin import blamed
 from .replaced import Wanted
 
 __all__ = [
     "ask_about",
+    "blamed",
     "errors_as_they_are",
     "in_compiled_graph",
+    "is_from",
     "is_recorded",
     "is_suspicious",
     "leave_alone",
@@ -184,3 +185,19 @@ def _handed_on(error: Exception) -> Exception:
     found: Any = type(kind.__name__, (ShortenTraceback, kind), members)
     passed: Exception = found(str(error), first_useful_frame=None)
     return passed
+
+
+_Error = TypeVar("_Error", bound=Exception)
+
+
+def blamed(error: _Error, text: str) -> _Error:
+    """``error``, marked as caused by the config of this text."""
+    if not torch.compiler.is_dynamo_compiling():  # the compiler does not support attributes of exceptions
+        error.emulated = text  # type: ignore[attr-defined]
+    return error
+
+
+def is_from(error: BaseException, text: str) -> bool:
+    """Whether the config of this text caused ``error``, and not a call of the program."""
+    found: object = getattr(error, "emulated", None)
+    return found == text

@@ -26,6 +26,7 @@ from . import (
 )
 from . import module_paths as places
 from .autocast import untouched
+from .dynamo_configs import formats_at, needs_of, problem, reachable
 from .dynamo_support import raised
 from .hidden import hiding_too
 from .module_paths import Placed, Places, await_first, install_hooks, path_running, paths_of, remove_hooks
@@ -45,7 +46,7 @@ from .overrides import (  # noqa: F401  # importing these registers overrides
 )
 from .overrides.operands import are_ours, handlers_of
 from .overrides.table import TABLE, Entry, Site, adopt, bound, unseen
-from .rules import ConfigError, formats_at, needs_of, problem, reachable
+from .rules import ConfigError
 from .steps import Steps
 
 __all__ = ["Emulation"]

@@ -18,12 +18,11 @@ from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
 from gemmsim.ops.errors import message
-from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
 from gemmsim.ops.product.short_text import short_formats, source_of
 from gemmsim.ops.rowwise.formats import RowFormats
 
-from .dynamo_support import errors_as_they_are, raised
+from .dynamo_support import raised
 from .rowwise_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
 
 __all__ = [
@@ -31,16 +30,11 @@ __all__ = [
     "Config",
     "ConfigError",
     "ConfigLike",
+    "INTERNED",
     "Rule",
     "RuleFormats",
-    "config_of",
-    "formats_at",
     "made_inside",
     "matches",
-    "needs_of",
-    "problem",
-    "reachable",
-    "text_of",
 ]
 
 #: The kinds of products that a rule can name. docs/howto/emulate.md lists the calls of each kind.
@@ -173,7 +167,7 @@ class Config:
             raise made_inside("Config")
         object.__setattr__(self, "rules", tuple(rules))
         object.__setattr__(self, "text", _text(self))
-        _INTERNED.setdefault(self.text, self)
+        INTERNED.setdefault(self.text, self)
 
     @classmethod
     @takes_spec("config")
@@ -190,7 +184,7 @@ class Config:
         if torch.compiler.is_dynamo_compiling():
             raise made_inside("Config")
         if isinstance(spec, str) and spec.startswith("{"):
-            return _INTERNED[spec] if spec in _INTERNED else cls.from_json(spec)
+            return INTERNED[spec] if spec in INTERNED else cls.from_json(spec)
         if isinstance(spec, Rule):
             return cls([spec])
         if isinstance(spec, Sequence) and not isinstance(spec, (str, bytes)):
@@ -290,67 +284,8 @@ def made_inside(what: str) -> Exception:
 #: Everything that ``Config.of`` reads.
 ConfigLike: TypeAlias = Config | Rule | RuleFormats | Sequence[Rule | tuple[str, RuleFormats]]
 
-_INTERNED: dict[str, Config] = {}
-
-
-@assume_constant_result
-def text_of(config: str | None) -> str:
-    """Canonical text of a config that is given as one string or None; a constant of compiled code."""
-    with errors_as_they_are():
-        return _text_of(config)
-
-
-@lru_cache(maxsize=1024)
-def _text_of(config: str | None) -> str:
-    return Config.of(config).text
-
-
-@assume_constant_result
-def needs_of(text: str) -> tuple[bool, bool, bool]:
-    """Whether the config of this text names modules, draws random bits, and makes all products native."""
-    config = _INTERNED[text]
-    return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
-
-
-def config_of(text: str) -> Config:
-    """The config of a canonical text of this process."""
-    return _INTERNED[text]
-
-
-@assume_constant_result
-def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
-    """``Config.formats`` of an interned config; a constant of compiled code."""
-    return _formats_at(text, path, kind)
-
-
-@assume_constant_result
-def reachable(text: str, kinds: str) -> bool:
-    """Whether a rule of an interned config has formats for one of ``kinds`` (joined by /) at some path."""
-    rules = [rule for rule in _INTERNED[text].rules if rule.formats is not None]
-    return any(rule.names(kind) for rule in rules for kind in kinds.split("/"))
-
-
-@lru_cache(maxsize=65536)
-def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
-    return _INTERNED[text].formats(path, kind)
-
-
-@assume_constant_result
-def problem(text: str, paths: str, root: str, first: str) -> str:
-    """What is wrong with the rules of an interned config for a module; "" for nothing.
-
-    ``paths``: the paths of the module's submodules, one in each line. ``root``: the module's name. ``first``: the model
-    that was called before it, "" for none. The result is a constant of compiled code, which raises the error by itself.
-    """
-    if first:
-        asked = f"emulate with rules over modules: {first} and then {root} called in one context"
-        do = "Give root=, the module that paths are relative to, or a context for each."
-        return message(asked, "one outermost module", do)
-    try:
-        _INTERNED[text].check(paths.split("\n"), root)
-    except ConfigError as error:
-        return str(error)
-    return ""
+#: Canonical text -> the config that has it, of every config that this process made.
+INTERNED: dict[str, Config] = {}
 
 
 def _are_strings(entries: tuple[object, ...]) -> bool:

@@ -5,131 +5,56 @@ For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this p
 ``from_json``. Nothing here needs more than the standard library.
 """
 
-from .any_format import Format, format_from_json
-from .binary8 import Binary8Format, Binary8Policy
-from .block import BLOCK_NAMES, BlockFormat, BlockMode, ScaleRule
-from .block_float import BlockFloatFormat, Sharing, parse_block_float
-from .block_grammar import parse_block
-from .cast import Cast
-from .codebook import CodebookFormat, codebook
-from .dmatrix_names import TENSOR_FORMATS, TensorFormat, is_tensor_format_name, parse_tensor_format
-from .errors import FormatError
-from .finite_float import FiniteFloatFormat
-from .fixed_format import FixedFormat
-from .float_format import FloatFormat
-from .named import (
-    BF16,
-    BINARY8P3,
-    BINARY8P4,
-    E2M1,
-    E2M3,
-    E3M2,
-    E3M4,
-    E4M3,
-    E4M3B11FNUZ,
-    E4M3FNUZ,
-    E5M2,
-    E5M2FNUZ,
-    E8M0,
-    FP16,
-    FP32,
-    FP64,
-    IEEE_E4M3,
-    INT4,
-    INT8,
-    INT16,
-    INT32,
-    NAMED,
-    NF4,
-    TF32,
-    UE4M3,
-    UINT4,
-    UINT8,
-    NamedFormat,
-)
-from .own_exponent import OwnExponentFormat, own_exponent
-from .p3109 import binary_format
-from .parsing import AnyFormat, aliases, names, parse, parse_cast, parse_scalar, register
-from .posit import posit
-from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
-from .scaled_block import ScaledBlockFormat
-from .specials import Specials
-from .supernormal import PowerTie, SupernormalFormat
+from __future__ import annotations
 
-__all__ = [
-    "BF16",
-    "BINARY8P3",
-    "BINARY8P4",
-    "E2M1",
-    "E2M3",
-    "E3M2",
-    "E3M4",
-    "E4M3",
-    "E4M3B11FNUZ",
-    "E4M3FNUZ",
-    "E5M2",
-    "E5M2FNUZ",
-    "E8M0",
-    "FP16",
-    "FP32",
-    "FP64",
-    "IEEE_E4M3",
-    "INT16",
-    "INT32",
-    "INT4",
-    "INT8",
-    "NAMED",
-    "NF4",
-    "TENSOR_FORMATS",
-    "TF32",
-    "UE4M3",
-    "UINT4",
-    "UINT8",
-    "AnyFormat",
-    "BLOCK_NAMES",
-    "Binary8Format",
-    "Binary8Policy",
-    "BlockFloatFormat",
-    "BlockFormat",
-    "BlockMode",
-    "Cast",
-    "CodebookFormat",
-    "FiniteFloatFormat",
-    "FixedFormat",
-    "FloatFormat",
-    "Format",
-    "FormatError",
-    "NamedFormat",
-    "Overflow",
-    "OwnExponentFormat",
-    "PowerTie",
-    "Rounding",
-    "RoundingMode",
-    "ScaleRule",
-    "ScaledBlockFormat",
-    "Sharing",
-    "Specials",
-    "SupernormalFormat",
-    "TensorFormat",
-    "aliases",
-    "binary_format",
-    "codebook",
-    "format_from_json",
-    "is_tensor_format_name",
-    "names",
-    "own_exponent",
-    "parse",
-    "parse_block",
-    "parse_block_float",
-    "parse_cast",
-    "parse_overflow",
-    "parse_rounding",
-    "parse_scalar",
-    "parse_tensor_format",
-    "posit",
-    "register",
-]
+from typing import TYPE_CHECKING
 
+from .._lazy import exports
+from . import named as _named
+from .any_format import Format as Format
+from .any_format import format_from_json as format_from_json
+from .binary8 import Binary8Format as Binary8Format
+from .binary8 import Binary8Policy as Binary8Policy
+from .block import BLOCK_NAMES as BLOCK_NAMES
+from .block import BlockFormat as BlockFormat
+from .block import BlockMode as BlockMode
+from .block import ScaleRule as ScaleRule
+from .block_float import BlockFloatFormat as BlockFloatFormat
+from .block_float import Sharing as Sharing
+from .block_float import parse_block_float as parse_block_float
+from .block_grammar import parse_block as parse_block
+from .cast import Cast as Cast
+from .codebook import CodebookFormat as CodebookFormat
+from .codebook import codebook as codebook
+from .dmatrix_names import TENSOR_FORMATS as TENSOR_FORMATS
+from .dmatrix_names import TensorFormat as TensorFormat
+from .dmatrix_names import is_tensor_format_name as is_tensor_format_name
+from .dmatrix_names import parse_tensor_format as parse_tensor_format
+from .errors import FormatError as FormatError
+from .finite_float import FiniteFloatFormat as FiniteFloatFormat
+from .fixed_format import FixedFormat as FixedFormat
+from .float_format import FloatFormat as FloatFormat
+from .named import *  # noqa: F403  # a new format is a row there
+from .own_exponent import OwnExponentFormat as OwnExponentFormat
+from .own_exponent import own_exponent as own_exponent
+from .p3109 import binary_format as binary_format
+from .parsing import AnyFormat as AnyFormat
+from .parsing import aliases as aliases
+from .parsing import names as names
+from .parsing import parse as parse
+from .parsing import parse_cast as parse_cast
+from .parsing import parse_scalar as parse_scalar
+from .parsing import register as register
+from .posit import posit as posit
+from .rounding import Overflow as Overflow
+from .rounding import Rounding as Rounding
+from .rounding import RoundingMode as RoundingMode
+from .rounding import parse_overflow as parse_overflow
+from .rounding import parse_rounding as parse_rounding
+from .scaled_block import ScaledBlockFormat as ScaledBlockFormat
+from .specials import Specials as Specials
+from .supernormal import PowerTie as PowerTie
+from .supernormal import SupernormalFormat as SupernormalFormat
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(__name__, also=(*_named.__all__,))

@@ -10,8 +10,8 @@ from .codebook import CodebookFormat
 from .errors import format_error
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
+from .json_fields import read_name
 from .own_exponent import OwnExponentFormat
-from .parser_hook import read_name
 from .supernormal import SupernormalFormat
 
 __all__ = ["FORMATS", "Format", "format_from_json"]

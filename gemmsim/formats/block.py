@@ -13,9 +13,8 @@ from .checks import check_bool, check_int
 from .errors import format_error, suggestion
 from .fixed_format import FixedFormat
 from .float_format import FloatFormat
-from .json_fields import json_fields
+from .json_fields import json_fields, read_name
 from .named import E2M1, E2M3, E3M2, E4M3, E5M2, E8M0
-from .parser_hook import read_name
 from .rounding import Rounding, parse_rounding
 from .specials import Specials
 

@@ -11,8 +11,8 @@ from .any_format import Format
 from .block import BLOCK_NAMES, BlockFormat, BlockMode, ScaleRule, block_of
 from .errors import AsWritten, format_error, shown, suggestion, unknown
 from .float_format import FloatFormat
+from .json_fields import read_name
 from .named import E8M0
-from .parser_hook import read_name
 from .rounding import Rounding, is_rounding_name, parse_rounding
 
 __all__ = ["is_block_name", "parse_block"]

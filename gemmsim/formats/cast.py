@@ -11,9 +11,8 @@ from .binary8 import Binary8Format
 from .codebook import CodebookFormat
 from .errors import format_error
 from .fixed_format import FixedFormat
-from .json_fields import json_fields
+from .json_fields import json_fields, read_name
 from .own_exponent import OwnExponentFormat
-from .parser_hook import read_name
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
 
 __all__ = ["Cast"]

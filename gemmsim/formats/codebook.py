@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from .checks import as_fraction, check_int, number_text
 from .constructor_syntax import call, integer
 from .errors import format_error
-from .json_fields import json_fields
-from .parser_hook import read_name
+from .json_fields import json_fields, read_name
 from .tensor_codec import check_scalar_arguments, decode_tensor, encode_tensor, is_tensor
 
 if TYPE_CHECKING:

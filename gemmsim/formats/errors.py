@@ -11,6 +11,7 @@ __all__ = [
     "FormatError",
     "format_error",
     "meaning",
+    "message",
     "shortened",
     "shown",
     "suggestion",
@@ -45,7 +46,12 @@ class AsWritten(str):
 
 def format_error(asked: str, allowed: str, do: str) -> FormatError:
     """``FormatError`` that says what was asked, what is allowed and what to do."""
-    return FormatError(f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {shortened(do, 2 * LONGEST)}")
+    return FormatError(message(asked, allowed, shortened(do, 2 * LONGEST)))
+
+
+def message(asked: str, allowed: str, do: str) -> str:
+    """The text of an error from the three parts that every error of this package has."""
+    return f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}"
 
 
 def shortened(text: str, limit: int = LONGEST) -> str:

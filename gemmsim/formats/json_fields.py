@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .errors import format_error
-from .parser_hook import read_name
 
-__all__ = ["json_fields", "named_tensor_format"]
+__all__ = ["install", "json_fields", "named_tensor_format", "read_name"]
 
 _T = TypeVar("_T")
 
@@ -50,3 +49,16 @@ def named_tensor_format(cls: type[_T], kind: str, data: Mapping[str, object] | s
     if not isinstance(found, cls):
         raise format_error(f"{cls.__name__}.from_json: {data!r}", f"the name of a {cls.__name__}", "Use parse(name).")
     return found
+
+
+_READERS: dict[str, Callable[[str], Any]] = {}
+
+
+def install(**readers: Callable[[str], Any]) -> None:
+    """Says who reads names: ``scalar``, ``block``, ``tensor`` and ``cast``, by what they give."""
+    _READERS.update(readers)
+
+
+def read_name(kind: str, text: str) -> Any:
+    """What the reader of this kind makes of ``text``; its errors."""
+    return _READERS[kind](text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+import typing
 
 from .any_format import Format
 from .codebook import CodebookFormat
@@ -11,41 +11,10 @@ from .float_format import FloatFormat
 from .p3109 import binary_format
 from .specials import Specials
 
-__all__ = [
-    "BF16",
-    "BINARY8P3",
-    "BINARY8P4",
-    "E2M1",
-    "E2M3",
-    "E3M2",
-    "E3M4",
-    "E4M3",
-    "E4M3B11FNUZ",
-    "E4M3FNUZ",
-    "E5M2",
-    "E5M2FNUZ",
-    "E8M0",
-    "FP16",
-    "FP32",
-    "FP64",
-    "IEEE_E4M3",
-    "INT16",
-    "INT32",
-    "INT4",
-    "INT8",
-    "NAMED",
-    "NF4",
-    "NamedFormat",
-    "TF32",
-    "UE4M3",
-    "UINT4",
-    "UINT8",
-]
-
-F = TypeVar("F", FloatFormat, FixedFormat, CodebookFormat)
+_F = typing.TypeVar("_F", FloatFormat, FixedFormat, CodebookFormat)
 
 
-class NamedFormat(NamedTuple):
+class NamedFormat(typing.NamedTuple):
     """A format with the document that defines it and its names."""
 
     format: Format
@@ -57,7 +26,7 @@ class NamedFormat(NamedTuple):
 NAMED: list[NamedFormat] = []
 
 
-def _named(fmt: F, source: str, *aliases: str) -> F:
+def _named(fmt: _F, source: str, *aliases: str) -> _F:
     NAMED.append(NamedFormat(fmt, source, aliases))
     return fmt
 
@@ -101,3 +70,6 @@ NF4 = _named(
     "Dettmers et al., QLoRA, 2023, appendix E", "nf4",
 )
 # fmt: on
+
+if not typing.TYPE_CHECKING:  # type checkers take every name without an underscore
+    __all__ = ["NamedFormat", *(name for name in globals() if name.isupper() and name[0] != "_")]

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from . import parser_hook
 from .any_format import FORMATS, Format
 from .binary8 import Binary8Format
 from .block import BLOCK_NAMES, BlockFormat
@@ -24,6 +23,7 @@ from .dmatrix_names import TENSOR_FORMATS, TensorFormat, parse_shorthand, parse_
 from .errors import AsWritten, FormatError, format_error, meaning, shown, suggestion, unknown, unknown_format
 from .float_format import FloatFormat
 from .grammar import parse_pattern
+from .json_fields import install
 from .named import NAMED
 from .own_exponent import own_exponent
 from .rounding import (
@@ -324,4 +324,4 @@ def _option_kind(text: str, option: AsWritten) -> str:
     raise unknown(f"cast {shown(text)}: unknown option {shown(option)}", hint, "Options", allowed, "Drop it.")
 
 
-parser_hook.install(scalar=parse_scalar, block=parse_block, tensor=parse_tensor_format, cast=parse_cast)
+install(scalar=parse_scalar, block=parse_block, tensor=parse_tensor_format, cast=parse_cast)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..formats.errors import LONGEST, shortened
+from ..formats.errors import message
 
 __all__ = ["HardwareError", "hardware_error"]
 
@@ -13,4 +13,4 @@ class HardwareError(ValueError):
 
 def hardware_error(asked: str, allowed: str, do: str) -> HardwareError:
     """``HardwareError`` that says what was asked, what is allowed and what to do."""
-    return HardwareError(f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}")
+    return HardwareError(message(asked, allowed, do))

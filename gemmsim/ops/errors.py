@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmsim.formats.errors import LONGEST, shortened
+from gemmsim.formats.errors import message
 
 __all__ = [
     "DeviceError",
@@ -47,8 +47,3 @@ class ExportError(ValueError):
 
 class GradError(RuntimeError):
     """A gradient asked of an operation that has none."""
-
-
-def message(asked: str, allowed: str, do: str) -> str:
-    """The three parts every error of this package states."""
-    return f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}"

@@ -12,65 +12,45 @@ The studies use only the public API of gemmsim, so each is also an example of it
 
 from __future__ import annotations
 
-from .base import Study
-from .capture import capture_layers
-from .cells import Cell
-from .checks import Expectation, Verdict, counted_sources, judge, strongest_source
-from .dask_pool import Cluster
-from .errors import ModelMissingError, StudyError
-from .execution import Executor, Failure, Inline, Worker
-from .exporting import export
-from .kinds.kind import Kind
-from .kinds.registry import kinds
-from .kinds.registry import load as kind
-from .merging import merge
-from .parameters import Option, Parameters, option, options
-from .pool import Processes
-from .registry import get, names, of_folder, register
-from .reporting import report
-from .runner import Plan, RunSummary, plan, run
-from .store import ResultStore, load_rows
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Cell",
-    "Cluster",
-    "Executor",
-    "Expectation",
-    "Failure",
-    "Inline",
-    "Kind",
-    "ModelMissingError",
-    "Option",
-    "Parameters",
-    "Plan",
-    "Processes",
-    "ResultStore",
-    "RunSummary",
-    "Study",
-    "StudyError",
-    "Verdict",
-    "Worker",
-    "capture_layers",
-    "counted_sources",
-    "export",
-    "get",
-    "judge",
-    "kind",
-    "kinds",
-    "load_rows",
-    "merge",
-    "names",
-    "of_folder",
-    "option",
-    "options",
-    "plan",
-    "register",
-    "report",
-    "run",
-    "strongest_source",
-]
+from .._lazy import exports
+from .base import Study as Study
+from .capture import capture_layers as capture_layers
+from .cells import Cell as Cell
+from .checks import Expectation as Expectation
+from .checks import Verdict as Verdict
+from .checks import counted_sources as counted_sources
+from .checks import judge as judge
+from .checks import strongest_source as strongest_source
+from .dask_pool import Cluster as Cluster
+from .errors import ModelMissingError as ModelMissingError
+from .errors import StudyError as StudyError
+from .execution import Executor as Executor
+from .execution import Failure as Failure
+from .execution import Inline as Inline
+from .execution import Worker as Worker
+from .exporting import export as export
+from .kinds.kind import Kind as Kind
+from .merging import merge as merge
+from .parameters import Option as Option
+from .parameters import Parameters as Parameters
+from .parameters import option as option
+from .parameters import options as options
+from .pool import Processes as Processes
+from .registry import get as get
+from .registry import kind as kind
+from .registry import kinds as kinds
+from .registry import names as names
+from .registry import of_folder as of_folder
+from .registry import register as register
+from .reporting import report as report
+from .runner import Plan as Plan
+from .runner import RunSummary as RunSummary
+from .runner import plan as plan
+from .runner import run as run
+from .store import ResultStore as ResultStore
+from .store import load_rows as load_rows
 
-
-def __dir__() -> list[str]:
-    """What the page lists; the modules behind it are found by their names all the same."""
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(__name__)

@@ -29,12 +29,14 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils.hooks import RemovableHandle
 
+from gemmsim._files import replacing
 from gemmsim.nn.weights import current_weight
 
 from .errors import StudyError, nearest
-from .files import atomic_path, make_folder
+from .files import make_folder
+from .tensor_files import TensorFile, tensor_shapes
 
-__all__ = ["ROLES", "capture_layers", "chosen_names", "layer_shapes"]
+__all__ = ["ROLES", "capture_layers", "chosen_names", "is_of_products", "layer_shapes", "operands_of", "products_in"]
 
 #: The three products of a linear layer.
 ROLES = ("fprop", "dgrad", "wgrad")
@@ -294,7 +296,7 @@ class _Spool:
                 end += size
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
-        with atomic_path(path) as temporary, temporary.open("wb") as out:
+        with replacing(path) as temporary, temporary.open("wb") as out:
             out.write(struct.pack("<Q", len(text)) + text)
             for offset, size in order:
                 self.file.seek(offset)
@@ -319,3 +321,58 @@ def _copy(source: Any, out: Any, size: int) -> None:
         block = source.read(min(size, 2**20))
         out.write(block)
         size -= len(block)
+
+
+#: (layer, role) -> name in the file, M, K, N.
+Products = dict[tuple[str, str], tuple[str, int, int, int]]
+
+
+def is_of_products(path: Path) -> bool:
+    """Whether a file holds pairs of operands, and not inputs, weights and gradients of layers.
+
+    Raises:
+        StudyError: no such file, or another kind of file.
+    """
+    names = [key for key in tensor_shapes(path) if key.count("/") == 4]
+    return bool(names) and all(name.rpartition("/")[2] in "ab" for name in names)
+
+
+def products_in(path: Path, roles: Sequence[str], layers: Sequence[str]) -> Products:
+    """The products of these roles in layers that a pattern matches.
+
+    A layer is a module's path; the second, third, ... product of a role in it are "PATH#1", "PATH#2". Of a batch the
+    first matrices are taken. Convolutions and products without elements are left out.
+
+    Raises:
+        StudyError: a file without such products, a pattern without a match.
+    """
+    found = _all(tensor_shapes(path))
+    there = {name: product for name, product in found.items() if name[1] in roles}
+    if not there:
+        known = ", ".join(sorted({role for _, role in found})) or "none"
+        raise StudyError(f"'{path}' holds no product of {', '.join(roles)}; allowed: roles in it: {known}.")
+    names = set(chosen_names(list(dict.fromkeys(layer for layer, _ in there)), layers))
+    return {name: product for name, product in there.items() if name[0] in names}
+
+
+def operands_of(path: Path, name: str, *, whole: bool = False) -> tuple[Tensor, Tensor]:
+    """Both matrices, (M, K) and (K, N); of a batch the first ones. ``whole``: of integers, too."""
+    a, b = (TensorFile(path, f"{name}/{which}").load(whole=whole) for which in "ab")
+    return a.reshape(-1, *a.shape[-2:])[0], b.reshape(-1, *b.shape[-2:])[0]
+
+
+def _all(shapes: Mapping[str, tuple[int, ...]]) -> Products:
+    found: Products = {}
+    calls: dict[tuple[str, str], int] = {}
+    for key, a in shapes.items():
+        name, _, which = key.rpartition("/")
+        if which != "a" or name.count("/") != 3 or f"{name}/b" not in shapes:
+            continue
+        path, operator, role, _ = name.split("/")
+        b = shapes[f"{name}/b"]
+        if "conv" in operator or role not in ROLES or 0 in (*a, *b) or len(a) < 2:
+            continue
+        n = calls.get((path, role), 0)
+        calls[path, role] = n + 1
+        found[f"{path}#{n}" if n else path, role] = (name, a[-2], a[-1], b[-1])
+    return found

@@ -20,9 +20,8 @@ from typing import Any
 
 from .cells import Cell, Row
 from .errors import StudyError
-from .execution import Failure, Worker
+from .execution import MOST_DEATHS, Assignment, Failure, Worker
 from .pool import check_workers, packed_study, refuse_other_inputs
-from .worker_assignment import MOST_DEATHS, Assignment
 
 __all__ = ["Cluster"]
 

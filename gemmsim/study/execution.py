@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
-from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from .base import Study
 from .cells import Cell, Row
-from .deterministic_sum import one_thread
+from .metrics import one_thread
 from .records import finished_row
 
-__all__ = ["Executor", "Failure", "Inline", "Worker"]
+__all__ = ["MOST_DEATHS", "Assignment", "Executor", "Failure", "Inline", "Worker"]
 
 #: Sets of inputs that a worker keeps: cells come in an order in which equal ones are neighbours.
 KEPT_INPUTS = 4
@@ -84,3 +85,61 @@ class Inline:
             with one_thread() if 0 < cell.macs < SMALL_CELL else contextlib.nullcontext():
                 row = worker.compute(cell)
             yield row
+
+
+#: A cell whose worker died this often is given up: it is the cell that kills them.
+MOST_DEATHS = 3
+
+
+class Assignment:
+    """The cells that are still to be given out. A run is a stretch of cells with equal ``operands``.
+
+    Args:
+        cells: in the order in which they are to be computed, those of equal operands next to each other.
+    """
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._waiting = deque(_runs(cells))
+        self._taken: dict[Hashable, deque[Cell]] = {}
+        self._deaths: Counter[str] = Counter()
+
+    def take(self, worker: Hashable) -> Cell | None:
+        """The next cell for ``worker``: of its run, of the next run, of the later half of the longest; else None."""
+        own = self._taken.get(worker)
+        if not own:
+            own = self._taken[worker] = self._waiting.popleft() if self._waiting else self._half()
+        return own.popleft() if own else None
+
+    def give_back(self, worker: Hashable, cell: Cell | None) -> bool:
+        """``worker`` died, at ``cell`` if it had one (each in turn, if several); its run waits for another.
+
+        False: it was the third death at this cell, which is not given out again.
+        """
+        left = self._taken.pop(worker, deque())
+        again = True
+        if cell is not None:
+            self._deaths[cell.key] += 1
+            again = self._deaths[cell.key] < MOST_DEATHS
+            if again:
+                left.appendleft(cell)
+        if left:
+            self._waiting.appendleft(left)
+        return again
+
+    def _half(self) -> deque[Cell]:
+        """The later half of the longest run that another worker is at; its last cell where one is left."""
+        longest = max(self._taken.values(), key=len, default=deque[Cell]())
+        half: deque[Cell] = deque()
+        for _ in range((len(longest) + 1) // 2):
+            half.appendleft(longest.pop())
+        return half
+
+
+def _runs(cells: Sequence[Cell]) -> list[deque[Cell]]:
+    found: list[deque[Cell]] = []
+    for operands, run in itertools.groupby(cells, key=lambda cell: cell.operands):
+        if operands:
+            found.append(deque(run))
+        else:
+            found.extend(deque([cell]) for cell in run)
+    return found

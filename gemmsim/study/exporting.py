@@ -9,9 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
+from gemmsim._files import replacing
+
 from .cells import Cell, Row
 from .errors import StudyError, nearest
-from .files import atomic_path, atomic_write_text, make_folder, writing
+from .files import atomic_write_text, make_folder, writing
 from .kinds.kind import Kind
 from .operands import Operands
 from .registry import of_folder
@@ -66,7 +68,7 @@ def _parquet(rows: Sequence[Row], path: Path, chosen: bool, folder: Path) -> Non
         raise StudyError("parquet needs pyarrow. Install it: pip install 'gemmsim[table]'.") from error
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: _column(pyarrow, [row.get(name) for row in rows]) for name in names}
-    with writing(path), atomic_path(path) as temporary:
+    with writing(path), replacing(path) as temporary:
         pyarrow.parquet.write_table(pyarrow.table(columns), temporary)
 
 

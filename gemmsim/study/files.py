@@ -1,12 +1,12 @@
-"""Files that are either complete or absent: written under another name, then renamed."""
+"""Files and folders of results, whose errors are StudyErrors."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from gemmsim._files import write_text
 
 from .errors import StudyError
 
@@ -23,30 +23,10 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that replaces it when the block ends, and vanishes when the block raises.
-
-    A reader, or the next run after a power cut, sees the old file or the new one, never a part.
-    """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        # mkstemp makes private files; a result file is as readable as any other the user makes.
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def atomic_write_text(path: Path, text: str) -> None:
     """``path`` holds exactly ``text`` (UTF-8), or what it held before if anything goes wrong: then a StudyError."""
-    with writing(path), atomic_path(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with writing(path):
+        write_text(path, text)
 
 
 @contextlib.contextmanager
@@ -79,9 +59,3 @@ def make_folder(path: Path) -> Path:
     except OSError as error:
         raise StudyError(f"cannot make the folder '{path}': {error.strerror}. Choose another with --out.") from error
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

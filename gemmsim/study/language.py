@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 import gemmsim as gs
 
 from .base import Row, Study
 from .cells import Cell, Scalar, columns, digest
 from .language_model import LanguageModel, Text, load_text, train
+from .plots.lines import Line, Picture, draw_lines
 
 #: (block format, accumulator) of each training; None is PyTorch's float32.
 TRAININGS: tuple[tuple[str | None, str | None], ...] = (
@@ -87,12 +90,53 @@ class LanguageStudy(Study):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """One line per training."""
-        from .language_report import loss_table
-
-        return loss_table(rows)
+        table = Table(title="Loss of a small GPT, nats a character", title_justify="left")
+        above = "above float32"
+        headings = ("operands of products", "accumulator", "training loss", above, "test loss", above)
+        for heading in headings:
+            table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+        truth = _truth(rows)
+        for row in rows:
+            cells = [str(row["format"]), str(row["accumulator"] or "PyTorch's")]
+            for column in ("train_loss", "test_loss"):
+                above = "" if truth is None or row is truth else f"{row[column] - truth[column]:+.3f}"
+                cells += [f"{row[column]:.3f}", above]
+            table.add_row(*cells)
+        return table
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """Loss against steps, one line per training."""
-        from .language_report import loss_plot
+        lines = []
+        for row in rows:
+            losses = [float(text) for text in row["curve"].split()]
+            points = [((at + 0.5) * EVERY, loss) for at, loss in enumerate(losses)]
+            lines.append(Line(f"{_name(row)}: {row['train_loss']:.2f}", points))
+        picture = Picture(
+            finding=finding(rows),
+            subject="operands of every matrix product, and the loss at the end",
+            x="step",
+            y=f"training loss (nats a character, mean of {EVERY} steps)",
+            log_x=False,
+            log_y=False,
+        )
+        draw_lines(lines, picture, path)
 
-        loss_plot(rows, path, every=EVERY)
+
+def _name(row: Row) -> str:
+    return "float32" if row["what"] == "truth" else f"{row['format']}, {row['accumulator']} sums"
+
+
+def _truth(rows: Sequence[Row]) -> Row | None:
+    return next((row for row in rows if row["what"] == "truth"), None)
+
+
+def finding(rows: Sequence[Row]) -> str:
+    """What the rows show: by how much each format's final training loss is above float32's."""
+    truth = _truth(rows)
+    others = [row for row in rows if row is not truth]
+    if truth is None or not others:
+        return "Training loss by block format (unfinished)"
+    parts = [f"{row['format']} ({row['accumulator']}) {row['train_loss'] - truth['train_loss']:+.2f}" for row in others]
+    half = (len(parts) + 1) // 2
+    lines = ", ".join(parts[:half]), ", ".join(parts[half:])
+    return "Training loss at the end, against float32's:\n" + "\n".join(line for line in lines if line)

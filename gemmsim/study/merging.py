@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gemmsim._files import replacing
+
 from .base import Study
 from .cells import Row
 from .errors import StudyError
-from .files import atomic_path, folder_lock, make_folder, writing
+from .files import folder_lock, make_folder, writing
 from .registry import with_parameters
 from .runner import RunSummary, run
 from .store import ResultStore, claim, owner, read_rows
@@ -132,5 +134,5 @@ def _copy_prepared(parts: Sequence[_Part], out: Path) -> None:
         for file in sorted(part.folder.iterdir()):
             target = out / file.name
             if file.is_file() and file.name not in _WRITTEN and file.name[0] != "." and not target.exists():
-                with writing(target), atomic_path(target) as temporary:
+                with writing(target), replacing(target) as temporary:
                     shutil.copyfile(file, temporary)

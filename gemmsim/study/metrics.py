@@ -7,8 +7,9 @@ Sums of these numbers are made in float64, whose own error (2^-53 K) is far belo
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -17,10 +18,19 @@ import gemmsim as gs
 from gemmsim.formats import FloatFormat
 
 from .cells import Row, Scalar
-from .deterministic_sum import one_thread
 from .operands import Operands
 
-__all__ = ["EVENTS", "IN_UNITS", "NO_UNIT", "SHOWN", "errors", "event_shares", "signed_bias", "without_units"]
+__all__ = [
+    "EVENTS",
+    "IN_UNITS",
+    "NO_UNIT",
+    "SHOWN",
+    "errors",
+    "event_shares",
+    "one_thread",
+    "signed_bias",
+    "without_units",
+]
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
@@ -44,6 +54,20 @@ EVENTS = {
     "underflow": "additions below the smallest normal number that rounded, share",
     "overflow": "additions beyond the largest number, share",
 }
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes the block in one thread: it splits sums of more than 32,768 numbers by the number of threads."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @one_thread()

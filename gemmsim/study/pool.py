@@ -21,8 +21,7 @@ from typing import Any
 from .base import Study
 from .cells import Cell, Row
 from .errors import StudyError
-from .execution import Failure, Worker
-from .worker_assignment import MOST_DEATHS, Assignment
+from .execution import MOST_DEATHS, Assignment, Failure, Worker
 
 __all__ = ["MOST_WORKERS", "Processes", "RemoteTraceback", "check_workers", "packed_study", "refuse_other_inputs"]
 

@@ -1,4 +1,4 @@
-"""The table of studies by name: registered classes, reproductions, and kinds with their default parameters."""
+"""The tables of studies by name: registered classes, kinds, and reproductions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,46 @@ from typing import Any
 
 from .base import Study
 from .errors import StudyError, nearest
-from .kinds.registry import KINDS
-from .kinds.registry import load as load_kind
+from .kinds.kind import Kind
 from .parameters import renamed
-from .published.reproduction import REPRODUCTIONS
-from .published.reproduction import load as load_published
+from .published.reproduction import Reproduction
 from .store import owner
 
-__all__ = ["get", "names", "of_folder", "register", "with_parameters"]
+__all__ = ["REPRODUCTIONS", "get", "kind", "kinds", "names", "of_folder", "register", "with_parameters"]
 
-#: Built-in studies as "module:class", so that listing them imports neither scikit-learn nor matplotlib.
+# Built-in ones are "module:attribute", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
-    "language": "gemmsim.study.language:LanguageStudy",
-    "sentence_encoder": "gemmsim.study.sentence_encoder:SentenceEncoderStudy",
+    "language": "language:LanguageStudy",
+    "sentence_encoder": "sentence_encoder:SentenceEncoderStudy",
+}
+_KINDS = {
+    "accuracy": "kinds.accuracy:Accuracy",
+    "chunk": "kinds.chunk:Chunk",
+    "gemm": "kinds.gemm:Gemm",
+    "growth": "kinds.growth:Growth",
+    "hardware": "kinds.hardware:Hardware",
+    "integer": "kinds.integer:IntegerStudy",
+    "layers": "kinds.layers:Layers",
+    "order": "kinds.order:Order",
+    "sliced": "kinds.sliced:Slicing",
+    "sr": "kinds.stochastic_rounding:RandomBits",
+    "swamping": "kinds.swamping:Swamping",
+    "train": "kinds.train:Train",
+}
+REPRODUCTIONS = {
+    "digits": "published.networks:DIGITS",
+    "lba_digits": "published.networks:LBA_DIGITS",
+    "a2q_overflow": "published.integers:A2Q_OVERFLOW",
+    "bf16_slices": "published.slices:BF16_SLICES",
+    "ootomo_tf32x3": "published.slices:OOTOMO_TF32X3",
+    "ozaki_int8": "published.slices:OZAKI_INT8",
+    "batch_invariance": "published.invariance:BATCH_INVARIANCE",
+    "srmac_rbits": "published.random_bits:SRMAC_RBITS",
+    "swamping": "published.sums:SWAMPING",
+    "deepseek_v3_fp8": "published.tensor_cores:DEEPSEEK_V3_FP8",
+    "vllm_router_k6144": "published.tensor_cores:VLLM_ROUTER_K6144",
+    "wang2018_fig3": "published.sums:WANG2018_FIG3",
+    "higham_mary_growth": "published.sums:HIGHAM_MARY_GROWTH",
 }
 
 
@@ -41,6 +68,24 @@ def names() -> list[str]:
     return sorted({*_STUDIES, *REPRODUCTIONS})
 
 
+def kinds() -> list[str]:
+    """Names of all kinds, sorted."""
+    return sorted(_KINDS)
+
+
+def kind(name: str) -> type[Kind[Any]]:
+    """The kind of this name.
+
+    Raises:
+        StudyError: there is none; it tells the nearest name.
+    """
+    if name not in _KINDS:
+        raise StudyError(f"unknown kind of study {name!r}.{nearest(name, kinds())} Known: {', '.join(kinds())}.")
+    found = _loaded(_KINDS[name])
+    assert issubclass(found, Kind)
+    return found
+
+
 def get(name: str) -> Study:
     """The study called ``name``; a kind's name gives that kind with its default parameters.
 
@@ -49,16 +94,13 @@ def get(name: str) -> Study:
     """
     entry = _STUDIES.get(name)
     if entry is None and name in REPRODUCTIONS:
-        return load_published(name)
-    if entry is None and name in KINDS:
-        return load_kind(name)()
+        return _reproduction(name)
+    if entry is None and name in _KINDS:
+        return kind(name)()
     if entry is None:
-        known = list(dict.fromkeys([*names(), *sorted(KINDS)]))
+        known = list(dict.fromkeys([*names(), *kinds()]))
         raise StudyError(f"unknown study {name!r}.{nearest(name, known)} Known: {', '.join(known)}.")
-    if isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
-    study = entry()
+    study = (_loaded(entry) if isinstance(entry, str) else entry)()
     assert isinstance(study, Study)
     return study
 
@@ -81,7 +123,20 @@ def with_parameters(name: str, parameters: Sequence[Mapping[str, Any]]) -> Study
     Raises:
         StudyError: there is none of this name, parameters that it does not have.
     """
-    if name in KINDS and parameters:
-        kind = load_kind(name)
-        return kind(*(kind.parameters.of(renamed(one)) for one in parameters))
+    if name in _KINDS and parameters:
+        found = kind(name)
+        return found(*(found.parameters.of(renamed(one)) for one in parameters))
     return get(name)
+
+
+def _reproduction(name: str) -> Study:
+    found = _loaded(REPRODUCTIONS[name])
+    assert isinstance(found, Reproduction)
+    of = kind(found.kind)
+    parts = (of.parameters.of(part) for part in found.parts)
+    return of(*parts, name=name, title=found.title, expectations=found.expectations)
+
+
+def _loaded(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(f"{__package__}.{module}"), attribute)

@@ -22,11 +22,10 @@ from .errors import StudyError
 from .execution import Executor, Failure, Inline, Worker
 from .files import atomic_write_text, folder_lock, make_folder, writing
 from .kinds.kind import Kind
-from .kinds.registry import kinds
 from .parameters import Parameters
 from .plots.style import together
 from .progress import progress
-from .registry import get, names
+from .registry import get, kinds, names
 from .store import ResultStore, claim, note, read_rows, to_csv
 
 #: Seconds that a cell takes beside its product: operands, metrics, its row. Small cells took 1.5 to 2.7 ms in all.

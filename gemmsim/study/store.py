@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,6 @@ from gemmsim._files import FileError, read_text
 from .cells import Row, digest
 from .errors import StudyError
 from .files import atomic_write_text, make_folder, writing
-from .periodic_fsync import Forcing
 from .row_text import SCHEMA, as_line, stamp
 
 #: Seconds of computing that may be lost, and are done again, when the process is killed: rows that are finished within
@@ -310,3 +310,56 @@ def _other_version(folder: Path, schema: object) -> str:
         f"'{folder}' holds rows of layout {schema!r}; this version reads and writes {SCHEMA}. Choose another folder "
         "with --out, or read that one with the version that wrote it."
     )
+
+
+#: Seconds that what was written may lie in the operating system's memory before it is forced to the disk.
+SYNC_EVERY = 1.0
+
+
+class Forcing:
+    """Calls ``os.fsync`` in a thread of its own, about every second in which something was written.
+
+    An OSError of it is raised by the next call.
+    """
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._error: OSError | None = None
+
+    def written(self, descriptor: int) -> None:
+        """Something was written to ``descriptor``, which may be closed afterwards.
+
+        Raises:
+            OSError: forcing it to the disk failed, now or before.
+        """
+        self._raise()
+        if time.monotonic() - self._last > SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
+            self._last = time.monotonic()
+            self._thread = threading.Thread(target=self._force, args=(os.dup(descriptor),), daemon=True)
+            self._thread.start()
+
+    def finish(self, descriptor: int) -> None:
+        """Forces all that was written, and waits for that.
+
+        Raises:
+            OSError: it failed, now or before.
+        """
+        if self._thread is not None:
+            self._thread.join()
+        self._raise()
+        os.fsync(descriptor)
+
+    def _force(self, descriptor: int) -> None:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._error = error
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import pickle
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["TrainError", "load_checkpoint", "read_metrics", "save_checkpoint", "write_metrics", "write_text"]
+from gemmsim._files import replacing, write_text
+
+__all__ = ["TrainError", "load_checkpoint", "read_metrics", "save_checkpoint", "write_metrics"]
 
 #: Columns of a metrics row.
 Row = dict[str, Any]
@@ -31,11 +31,6 @@ def write_metrics(folder: Path, rows: Sequence[Row]) -> None:
     write_text(folder / METRICS, text)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file of text, complete or not at all."""
-    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
 def read_metrics(folder: str | Path) -> list[Row]:
     """Rows of a run's ``metrics.jsonl``, oldest first; empty if there is none yet."""
     path = Path(folder) / METRICS
@@ -46,7 +41,8 @@ def read_metrics(folder: str | Path) -> list[Row]:
 
 def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
     """Write the folder's checkpoint; the one before stays until this one is complete."""
-    _replace(folder / CHECKPOINT, lambda path: torch.save(dict(content), path))
+    with replacing(folder / CHECKPOINT) as path:
+        torch.save(dict(content), path)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
@@ -65,17 +61,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """``write`` a temporary file beside ``path``, then give it that name: nobody ever reads a part of it."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

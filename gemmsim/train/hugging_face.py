@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import gemmsim as gs
+from gemmsim._files import write_text
 
-from .files import TrainError, write_text
+from .files import TrainError
 
 __all__ = ["trainer_callback"]
 

@@ -1,4 +1,4 @@
-"""What tests of lowerings share: a call under the emulation and in the net, and bits compared."""
+"""What tests of overrides share: a call under the emulation and in the net, and bits compared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """No product escapes: PyTorch's own samples of all its operators, run under the emulation by a watching mode.
 
-A new PyTorch with a new operator that multiplies fails here, and gets a lowering, or a line in ``STAY``.
+A new PyTorch with a new operator that multiplies fails here, and gets an override, or a line in ``STAY``.
 """
 
 from itertools import islice
@@ -37,7 +37,7 @@ STAY = {
 }  # fmt: skip
 ATTENTION = {"nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward"}
 if torch.nn.functional.scaled_dot_product_attention not in TABLE:
-    STAY.update(dict.fromkeys(ATTENTION, "attention has no lowering"))
+    STAY.update(dict.fromkeys(ATTENTION, "attention has no override"))
 
 #: Operators of which more samples are looked at, since their products depend on arguments.
 WIDE = (

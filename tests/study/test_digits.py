@@ -11,7 +11,7 @@ from support import run_python
 
 import gemmsim as gs
 from gemmsim import study
-from gemmsim.study.kinds import accuracy_report
+from gemmsim.study.kinds import accuracy
 from gemmsim.study.networks import digits as network_of
 
 
@@ -76,11 +76,11 @@ def test_formats_of_one_width_agree_where_the_range_is_enough(finished):
 
 
 def test_the_finding_names_the_bits_of_each_order(finished):
-    assert accuracy_report.accuracy_finding(finished.rows) == (
+    assert accuracy.accuracy_finding(finished.rows) == (
         "Significand bits that keep the accuracy within a point of exact: "
         "7 (rtz), 5 (sequential, sr8), 4 (chunk16), 3 (pairwise, kahan)"
     )
-    assert accuracy_report.accuracy_finding([]) == ""
+    assert accuracy.accuracy_finding([]) == ""
 
 
 def test_bits_needed_looks_from_the_widest_down():
@@ -88,8 +88,8 @@ def test_bits_needed_looks_from_the_widest_down():
         return {"what": "a", "label": "x", "acc_format": f"e5m{bits}", "significand_bits": bits, "accuracy": value}
 
     rows = [row(2, 0.97), row(3, 0.5), row(4, 0.965), row(8, 0.97)]
-    assert accuracy_report.bits_needed(rows, "x", 0.97) == 4
-    assert accuracy_report.bits_needed(rows[:2], "x", 0.97) is None
+    assert accuracy.bits_needed(rows, "x", 0.97) == 4
+    assert accuracy.bits_needed(rows[:2], "x", 0.97) is None
 
 
 def test_table_and_picture_of_any_part_of_the_rows(finished, tmp_path):

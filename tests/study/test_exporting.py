@@ -16,7 +16,7 @@ from gemmsim import formats, study
 from gemmsim.cli.app import app
 from gemmsim.reference import gemm
 from gemmsim.study import bench_vectors, exporting, store
-from gemmsim.study.kinds import growth_report
+from gemmsim.study.kinds import growth as growth_kind
 
 SPECS = [
     "e5m10",  # float32 operands, a narrow register
@@ -36,7 +36,7 @@ SPECS = [
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("exported")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth_report, "growth_plot", lambda rows, metric, title, path: path.touch())
+        patch.setattr(growth_kind, "growth_plot", lambda rows, metric, title, path: path.touch())
         growth = study.kind("growth")(spec=SPECS, K="1,40", M=3, N=2, dist="randn", scale=8)
         study.run(growth, path)
         study.run(study.kind("growth")(spec=":e5m10", K="5", M=2, N=2, **{"in": "e3m2/row"}), path)

@@ -11,8 +11,8 @@ from gemmsim import study
 from gemmsim.study import execution
 from gemmsim.study.distributions import draw
 from gemmsim.study.errors import StudyError
-from gemmsim.study.published.reproduction import REPRODUCTIONS
 from gemmsim.study.records import TIME_COLUMNS
+from gemmsim.study.registry import REPRODUCTIONS
 
 
 def test_growth_rows_are_the_product_of_its_lists_and_reproduce_themselves(tmp_path):

@@ -8,7 +8,7 @@ from support import LONG
 
 import gemmsim as gs
 from gemmsim import study
-from gemmsim.study import language, language_model, language_report
+from gemmsim.study import language, language_model
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_training_lowers_the_loss_in_every_format(finished):
         curve = [float(text) for text in row["curve"].split()]
         assert curve[-1] < curve[0] - (1.0 if LONG else 0.4) and abs(row["test_loss"] - truth["test_loss"]) < 0.15
     assert len({row["curve"] for row in finished.rows}) == len(finished.rows)
-    assert "mxfp4" in language_report.finding(finished.rows) and "unfinished" in language_report.finding([truth])
+    assert "mxfp4" in language.finding(finished.rows) and "unfinished" in language.finding([truth])
 
 
 def test_the_same_training_has_the_same_losses_for_any_number_of_threads():

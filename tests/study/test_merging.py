@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from gemmsim import study
 from gemmsim.cli.app import app
 from gemmsim.study import runner, store
-from gemmsim.study.kinds import growth_report
+from gemmsim.study.kinds import growth as growth_kind
 from gemmsim.study.registry import with_parameters
 
 
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """Drawn elsewhere; half a second each."""
-    monkeypatch.setattr(growth_report, "growth_plot", lambda rows, metric, title, path: path.touch())
+    monkeypatch.setattr(growth_kind, "growth_plot", lambda rows, metric, title, path: path.touch())
 
 
 def growth(**given):

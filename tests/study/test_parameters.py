@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import gemmsim as gs
 from gemmsim import study
-from gemmsim.study import curves, distributions, integer_ranges, operands
+from gemmsim.study import curves, distributions, operands, parameters
 from gemmsim.study.errors import StudyError
 from gemmsim.study.kinds.growth import GrowthParameters
 from gemmsim.study.registry import with_parameters
@@ -33,26 +33,26 @@ NO_LISTS = ["", "a", "1,,2", "1:2", "1:8:2", "1:8:*2", "-1", "1.5", "1e3", "2^^3
 
 @pytest.mark.parametrize("text", LISTS)
 def test_numbers(text):
-    assert list(integer_ranges.numbers(text, "K")) == LISTS[text]
+    assert list(parameters.numbers(text, "K")) == LISTS[text]
 
 
 @pytest.mark.parametrize("text", [*NO_LISTS, "0:2000000:+1", "5:4:+1"])
 def test_what_lists_no_numbers_says_what_is_allowed(text):
     with pytest.raises(StudyError, match="K"):
-        integer_ranges.numbers(text, "K")
+        parameters.numbers(text, "K")
 
 
 def test_numbers_in_python_and_their_limits():
-    assert integer_ranges.numbers([4, 2, 4], "K") == (4, 2) and integer_ranges.numbers(3, "K") == (3,)
+    assert parameters.numbers([4, 2, 4], "K") == (4, 2) and parameters.numbers(3, "K") == (3,)
     with pytest.raises(StudyError, match="K = 0; allowed: 1 to"):
-        integer_ranges.numbers([1, 0], "K", least=1)
+        parameters.numbers([1, 0], "K", least=1)
     with pytest.raises(StudyError, match="True"):
-        integer_ranges.numbers([True], "K")
+        parameters.numbers([True], "K")
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 9))
 def test_a_range_is_all_multiples_up_to_its_end(low, high, step):
-    found = [] if low > high else list(integer_ranges.numbers(f"{low}:{high}:x{step}", "K"))
+    found = [] if low > high else list(parameters.numbers(f"{low}:{high}:x{step}", "K"))
     assert found == [low * step**i for i in range(40) if low * step**i <= high]
 
 

@@ -20,8 +20,8 @@ from gemmsim import study
 from gemmsim.formats import FormatError
 from gemmsim.study import execution, pool
 from gemmsim.study.cells import Cell
+from gemmsim.study.execution import Assignment
 from gemmsim.study.records import TIME_COLUMNS
-from gemmsim.study.worker_assignment import Assignment
 
 
 def found(rows):

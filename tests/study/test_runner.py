@@ -13,7 +13,7 @@ import torch
 from study.counting_study import CountingStudy
 
 from gemmsim import study
-from gemmsim.study import cells, execution, files, periodic_fsync, store
+from gemmsim.study import cells, execution, files, store
 from gemmsim.study.cells import Cell
 from gemmsim.study.runner import CELL_SECONDS
 
@@ -107,7 +107,7 @@ def test_a_write_that_fails_leaves_the_finished_rows(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store, "WRITE_EVERY", 0.0)
-    monkeypatch.setattr(periodic_fsync, "SYNC_EVERY", -1.0)
+    monkeypatch.setattr(store, "SYNC_EVERY", -1.0)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(study.StudyError, match="No space left.*Finished cells are safe"):
         study.run(CountingStudy(), tmp_path)

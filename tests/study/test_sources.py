@@ -11,7 +11,7 @@ from support import ROOT
 from gemmsim import study
 from gemmsim.study.checks import SOURCES, counted_sources, today_source
 from gemmsim.study.errors import StudyError
-from gemmsim.study.published.reproduction import REPRODUCTIONS
+from gemmsim.study.registry import REPRODUCTIONS
 
 CHECKS = {name: study.get(name).expectations() for name in study.names()}
 

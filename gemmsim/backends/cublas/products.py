@@ -9,9 +9,8 @@ from gemmsim.lowering.refusal import Refusal
 
 from ..acceleration import Setting, refused
 from ..product import Product, Ran
-from . import coded, run
-from .held import assumed_type, holds_numbers_of, rounded_type
-from .matching import native_type
+from . import block_scaled, run
+from .matching import assumed_type, holds_numbers_of, native_type, rounded_type
 from .types import NativeType
 
 __all__ = ["multiply", "refuses"]
@@ -39,7 +38,7 @@ def refuses(product: Product, setting: Setting) -> Refusal | None:
         return found
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return run.refuses(found, a, b, product.out)
-    return coded.refuses(found, a, b, product.out.shape)
+    return block_scaled.refuses(found, a, b, product.out.shape)
 
 
 def multiply(product: Product, setting: Setting) -> Ran | Refusal:
@@ -52,7 +51,7 @@ def multiply(product: Product, setting: Setting) -> Ran | Refusal:
     native = _type_of(product, setting)
     assert isinstance(native, NativeType)
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
-        return coded.gemm_coded(a, b, spec, product.out, product.seed, native)
+        return block_scaled.gemm_coded(a, b, spec, product.out, product.seed, native)
     note = None
     if isinstance(native_type(named, a.dtype, b.dtype, setting.fast_mode), Refusal):
         if setting.rounds_operands and rounded_type(named, a.dtype, b.dtype, setting.fast_mode) is not None:

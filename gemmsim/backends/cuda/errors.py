@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmsim.formats.errors import LONGEST, shortened
+from gemmsim.formats.errors import message
 
 __all__ = [
     "INSTALL",
@@ -46,8 +46,3 @@ class CompileError(CudaError):
 
 class CacheWarning(UserWarning):
     """The folder of compiled kernels cannot be used. Kernels are compiled again and stored in memory."""
-
-
-def message(asked: str, allowed: str, do: str) -> str:
-    """Return the text of an error from the three parts that every error of this package has."""
-    return f"{shortened(asked, 2 * LONGEST)}; allowed: {allowed}.\n  {do}"

@@ -1,16 +1,18 @@
 """Carrier-exact products: an ordinary GEMM computes them with the same bits, by proof."""
 
-from .exactness_proof import Proof, exact
-from .operand_bounds import Facts, facts_of_data, facts_of_formats
-from .run import gemm, is_candidate, proof_for
+from __future__ import annotations
 
-__all__ = [
-    "Facts",
-    "Proof",
-    "exact",
-    "facts_of_data",
-    "facts_of_formats",
-    "gemm",
-    "is_candidate",
-    "proof_for",
-]
+from typing import TYPE_CHECKING
+
+from ..._lazy import exports
+from .exactness_proof import Proof as Proof
+from .exactness_proof import exact as exact
+from .operand_bounds import Facts as Facts
+from .operand_bounds import facts_of_data as facts_of_data
+from .operand_bounds import facts_of_formats as facts_of_formats
+from .run import gemm as gemm
+from .run import is_candidate as is_candidate
+from .run import proof_for as proof_for
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = exports(__name__)

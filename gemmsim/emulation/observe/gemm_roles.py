@@ -17,8 +17,7 @@ from torch import nn
 from torch.fx import GraphModule
 
 from ..aten_products import Leaf, Shape
-from ..module_hooks import ModuleHooks
-from ..module_paths import Places, is_wrapper, paths_of
+from ..module_paths import ModuleHooks, Places, is_wrapper, paths_of
 
 __all__ = ["BACKWARD", "Roles", "Trail"]
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
+from gemmsim._files import write_text
 from gemmsim._html import html_table
-
-from ..atomic_files import write_whole
 
 __all__ = ["INTEGER", "NATIVE", "Record", "Report"]
 
@@ -135,7 +134,7 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Writes ``to_json`` to a file, which is complete or absent; OSError if it cannot be written."""
-        write_whole(Path(path), self.to_json() + "\n")
+        write_text(Path(path), self.to_json() + "\n")
 
     def __repr__(self) -> str:
         return f"<Report: {self._sums()}>"

@@ -11,7 +11,7 @@ from gemmsim.ops.product.autograd import work_dtype
 
 from ..autocast import autocast, autocast_on_accelerators
 from .matmul import multiplies, nth, product
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__ = ["added", "in_order"]
 
@@ -132,44 +132,32 @@ def _split(given: tuple[Any, ...], how: dict[str, Any]) -> tuple[tuple[Any, ...]
     return given, how
 
 
-@lowers("addmm", torch.addmm, Tensor.addmm, *packets("addmm", "default", "dtype"), names=_MM)
-def _addmm(at: Site, *given: Any, **how: Any) -> Any:
-    given, how = _split(given, how)
-    return _addition(at, given, (2, 2), how, False)
+def _adds(ranks: tuple[int, int], names: tuple[str, ...], inplace: bool) -> Any:
+    def run(at: Site, *given: Any, **how: Any) -> Any:
+        if "out_dtype" in names and not inplace:
+            given, how = _split(given, how)
+        return _addition(at, given, ranks, how, inplace)
+
+    return run
 
 
-@lowers("addmm", Tensor.addmm_, *packets("addmm_", "default"), names=_MM, inplace=True)
-def _addmm_(at: Site, *given: Any, **how: Any) -> Any:
-    return _addition(at, given, (2, 2), how, True)
+for _kind, _ranks, _names, _inplace, _calls in (
+    ("addmm", (2, 2), _MM, False, (torch.addmm, Tensor.addmm, *packets("addmm", "default", "dtype"))),
+    ("addmm", (2, 2), _MM, True, (Tensor.addmm_, *packets("addmm_", "default"))),
+    ("addmv", (2, 1), _MV, False, (torch.addmv, Tensor.addmv, *packets("addmv", "default"))),
+    ("addmv", (2, 1), _MV, True, (torch.addmv_, Tensor.addmv_, *packets("addmv_", "default"))),
+    ("baddbmm", (3, 3), _BMM, False, (torch.baddbmm, Tensor.baddbmm, *packets("baddbmm", "default", "dtype"))),
+    ("baddbmm", (3, 3), _BMM, True, (Tensor.baddbmm_, *packets("baddbmm_", "default"))),
+):
+    overrides(_kind, *_calls, names=_names, inplace=_inplace)(_adds(_ranks, _names, _inplace))
 
 
-@lowers("addmv", torch.addmv, Tensor.addmv, *packets("addmv", "default"), names=_MV)
-def _addmv(at: Site, *given: Any, **how: Any) -> Any:
-    return _addition(at, given, (2, 1), how, False)
-
-
-@lowers("addmv", torch.addmv_, Tensor.addmv_, *packets("addmv_", "default"), names=_MV, inplace=True)
-def _addmv_(at: Site, *given: Any, **how: Any) -> Any:
-    return _addition(at, given, (2, 1), how, True)
-
-
-@lowers("baddbmm", torch.baddbmm, Tensor.baddbmm, *packets("baddbmm", "default", "dtype"), names=_BMM)
-def _baddbmm(at: Site, *given: Any, **how: Any) -> Any:
-    given, how = _split(given, how)
-    return _addition(at, given, (3, 3), how, False)
-
-
-@lowers("baddbmm", Tensor.baddbmm_, *packets("baddbmm_", "default"), names=_BMM, inplace=True)
-def _baddbmm_(at: Site, *given: Any, **how: Any) -> Any:
-    return _addition(at, given, (3, 3), how, True)
-
-
-@lowers("addbmm", torch.addbmm, Tensor.addbmm, *packets("addbmm", "default"), names=_BMM)
+@overrides("addbmm", torch.addbmm, Tensor.addbmm, *packets("addbmm", "default"), names=_BMM)
 def _addbmm(at: Site, *given: Any, **how: Any) -> Any:
     return _examples_added(at, given, how, False)
 
 
-@lowers("addbmm", Tensor.addbmm_, *packets("addbmm_", "default"), names=_BMM, inplace=True)
+@overrides("addbmm", Tensor.addbmm_, *packets("addbmm_", "default"), names=_BMM, inplace=True)
 def _addbmm_(at: Site, *given: Any, **how: Any) -> Any:
     return _examples_added(at, given, how, True)
 
@@ -189,7 +177,7 @@ def _examples_added(at: Site, given: tuple[Any, ...], how: dict[str, Any], inpla
     return out
 
 
-@lowers("addmm", getattr(torch, "_addmm_activation", None), *packets("_addmm_activation", "default"), names=_MM[:3])
+@overrides("addmm", getattr(torch, "_addmm_activation", None), *packets("_addmm_activation", "default"), names=_MM[:3])
 def _addmm_activation(at: Site, *given: Any, use_gelu: bool = False, **how: Any) -> Any:
     out = _addition(at, given, (2, 2), how, False)
     if out is NotImplemented:

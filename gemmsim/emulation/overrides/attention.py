@@ -16,7 +16,7 @@ from . import attention_layers  # noqa: F401  # importing it registers overrides
 from .layouts import gradient_laid, like_operand
 from .matmul import FLOATS, product
 from .rowwise import softmax
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__ = ["attention"]
 
@@ -25,7 +25,7 @@ _KINDS = ("sdpa.qk", "sdpa.pv", "softmax")
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
-@lowers(
+@overrides(
     _KINDS,
     *(_F.scaled_dot_product_attention, *packets("scaled_dot_product_attention")),
     names=_NAMES,
@@ -38,7 +38,7 @@ def attention(
     return _attend(qk, pv, rows, query, key, value, attn_mask, dropout_p, is_causal, None, scale, enable_gqa)[0]
 
 
-@lowers(
+@overrides(
     _KINDS,
     getattr(torch, "_scaled_dot_product_attention_math", None),
     *packets("_scaled_dot_product_attention_math"),
@@ -56,7 +56,7 @@ def _math(
     return out if out is NotImplemented else (out, weights)
 
 
-@lowers(
+@overrides(
     _KINDS,
     getattr(torch, "_scaled_dot_product_flash_attention_for_cpu", None),
     *packets("_scaled_dot_product_flash_attention_for_cpu"),

@@ -14,7 +14,7 @@ from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError
 from ..autocast import autocast
 from .layouts import gradient_laid, in_rows
 from .matmul import FLOATS
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -78,11 +78,11 @@ def _transpose(n: int) -> Any:
 _NAMES = ("input", "weight", "bias")
 for _n in (1, 2, 3):
     _direct, _back = getattr(torch, f"conv{_n}d"), getattr(torch, f"conv_transpose{_n}d")
-    lowers(f"conv{_n}d", _direct, *packets(f"conv{_n}d"), names=_NAMES)(_forward(_n))
-    lowers(f"conv_transpose{_n}d", _back, *packets(f"conv_transpose{_n}d"), names=_NAMES)(_transpose(_n))
+    overrides(f"conv{_n}d", _direct, *packets(f"conv{_n}d"), names=_NAMES)(_forward(_n))
+    overrides(f"conv_transpose{_n}d", _back, *packets(f"conv_transpose{_n}d"), names=_NAMES)(_transpose(_n))
 
 
-@lowers(
+@overrides(
     _KINDS,
     *(torch.convolution, *packets("convolution", "default"), *packets("convolution_overrideable", "default")),
     *(torch._convolution, *packets("_convolution", "default", "deprecated")),
@@ -111,7 +111,7 @@ def _any_convolution(
     return _conv(at, n, x, weight, bias, given, bool(transposed))
 
 
-@lowers(_KINDS[:3], *(getattr(torch, "_convolution_mode", None), *packets("_convolution_mode")), names=_NAMES)
+@overrides(_KINDS[:3], *(getattr(torch, "_convolution_mode", None), *packets("_convolution_mode")), names=_NAMES)
 def _convolution_mode(
     at1: Site,
     at2: Site,
@@ -131,7 +131,7 @@ def _convolution_mode(
     return _conv((at1, at2, at3)[n - 1], n, x, weight, bias, ConvArguments(stride, padding, dilation, groups))
 
 
-@lowers("conv1d", torch.conv_tbc, *packets("conv_tbc", "default"), names=("input|self", "weight", "bias", "pad"))
+@overrides("conv1d", torch.conv_tbc, *packets("conv_tbc", "default"), names=("input|self", "weight", "bias", "pad"))
 def _conv_tbc(at: Site, x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
     """A convolution of x (time, batch, channels) with a weight (positions, channels, channels of the result)."""
     if not isinstance(bias, Tensor) or x.dim() != 3 or weight.dim() != 3 or bias.dim() != 1:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ..autocast import autocast
 from .matmul import FLOATS, product
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
 
-@lowers("matmul", torch.cov, Tensor.cov, *packets("cov"), names=("input|self",))
+@overrides("matmul", torch.cov, Tensor.cov, *packets("cov"), names=("input|self",))
 def _cov(
     at: Site, x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
 ) -> Any:
@@ -44,7 +44,7 @@ def _covariance(at: Site, rows: Tensor, correction: int, weights: list[Tensor], 
     return torch.true_divide(product(at, left, right.mT), norm).squeeze()
 
 
-@lowers("matmul", torch.corrcoef, Tensor.corrcoef, *packets("corrcoef"), names=("input|self",))
+@overrides("matmul", torch.corrcoef, Tensor.corrcoef, *packets("corrcoef"), names=("input|self",))
 def _corrcoef(at: Site, x: Tensor) -> Any:
     c = _cov(at, x)
     if c is NotImplemented:

@@ -16,7 +16,7 @@ from ..autocast import autocast_on_accelerators, full_precision, promoted
 from .addmm import in_order
 from .layouts import gradient_laid, in_rows
 from .matmul import FLOATS, apart, nth
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -119,14 +119,14 @@ def _batched(t: Tensor, batch: torch.Size) -> Tensor:
     return t.expand(*batch, *t.shape[-2:]).reshape(count, *t.shape[-2:])
 
 
-@lowers("cdist", torch.cdist, names=("x1", "x2", "p", "compute_mode"))
+@overrides("cdist", torch.cdist, names=("x1", "x2", "p", "compute_mode"))
 def _cdist_named(at: Site, x1: Any, x2: Any, p: float = 2.0, compute_mode: str = next(iter(_MODES))) -> Any:
     if compute_mode not in _MODES:
         return NotImplemented
     return _cdist(at, x1, x2, p, _MODES[compute_mode])
 
 
-@lowers("cdist", _VF.cdist, *packets("cdist", "default"), names=("x1", "x2", "p", "compute_mode"))
+@overrides("cdist", _VF.cdist, *packets("cdist", "default"), names=("x1", "x2", "p", "compute_mode"))
 def _cdist_numbered(at: Site, x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
     return _cdist(at, x1, x2, p, compute_mode or 0)
 
@@ -196,7 +196,7 @@ class _Trilinear(torch.autograd.Function):
         return grad_x, grad_w, grad_y, None, None, None, None
 
 
-@lowers("bilinear", torch.bilinear, *packets("bilinear"), names=("input1", "input2", "weight", "bias"))
+@overrides("bilinear", torch.bilinear, *packets("bilinear"), names=("input1", "input2", "weight", "bias"))
 def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     x, y, weight, bias = promoted(x, y, weight, bias)
     tensors = (x, y, weight) if bias is None else (x, y, weight, bias)
@@ -256,7 +256,7 @@ class _Outer(torch.autograd.Function):
 _ADDR = ("input|self", "vec1", "vec2")
 
 
-@lowers("mv", torch.addr, Tensor.addr, *packets("addr", "default"), names=_ADDR)
+@overrides("mv", torch.addr, Tensor.addr, *packets("addr", "default"), names=_ADDR)
 def _addr(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     tensors, beta, alpha = in_order(given, beta, alpha)
     if len(tensors) != 3:
@@ -274,7 +274,7 @@ def _addr(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     return _Outer.apply(c.expand(len(x), len(y)), x, apart(x, y), *how)
 
 
-@lowers("mv", Tensor.addr_, *packets("addr_", "default"), names=_ADDR, inplace=True)
+@overrides("mv", Tensor.addr_, *packets("addr_", "default"), names=_ADDR, inplace=True)
 def _addr_(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     tensors, _, _ = in_order(given, beta, alpha)
     if len(tensors) != 3 or tuple(tensors[0].shape) != (len(tensors[1]), len(tensors[2])):

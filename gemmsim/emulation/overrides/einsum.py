@@ -12,7 +12,7 @@ from gemmsim.ops.lazy_dynamo import assume_constant_result
 
 from ..autocast import autocast
 from .matmul import multiplies, nth, product
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -22,7 +22,7 @@ _VF: Any = torch._C._VariableFunctions
 _LABELS = ascii_letters[26:] + ascii_letters[:26]
 
 
-@lowers("einsum", torch.einsum)
+@overrides("einsum", torch.einsum)
 def _einsum(at: Site, *args: Any) -> Any:
     """``torch.einsum`` in both of its forms: an equation, or operands with lists of labels."""
     if isinstance(args[0], Tensor):
@@ -47,7 +47,7 @@ def _einsum(at: Site, *args: Any) -> Any:
     return _contracted(at, equation, operands, path)
 
 
-@lowers(
+@overrides(
     "einsum",
     *(_VF.einsum, *packets("einsum", "default")),
     names=("equation", "tensors|operands", "path"),

@@ -33,7 +33,7 @@ def in_columns(out: Tensor) -> Tensor:
 
 
 class _GradientLaid(torch.autograd.Function):
-    """The identity, whose gradient gets another layout."""
+    """The identity, whose gradient ``lay`` takes: it gives it another layout, or notes it."""
 
     generate_vmap_rule = True
 
@@ -58,25 +58,6 @@ def gradient_laid(x: Tensor, lay: Callable[[Tensor], Tensor]) -> Tensor:
     return found
 
 
-class _UpstreamSeen(torch.autograd.Function):
-    """The identity, whose incoming gradient is passed to ``seen``."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(out: Tensor, seen: Callable[[Tensor], None]) -> Tensor:
-        return out.view_as(out)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.seen = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        ctx.seen(grad)
-        return grad, None
-
-
 class _Elementwise:
     """The layout that PyTorch gives the gradient of an elementwise operation.
 
@@ -89,8 +70,9 @@ class _Elementwise:
         self.upstream: Tensor | None = None
         self.after: Tensor | None = None
 
-    def see(self, grad: Tensor) -> None:
+    def see(self, grad: Tensor) -> Tensor:
         self.upstream = grad
+        return grad
 
     def lay(self, grad: Tensor) -> Tensor:
         given = (self.before, self.upstream, self.after)
@@ -116,4 +98,4 @@ def as_elementwise(run: Callable[[Tensor], Any], x: Tensor, *, saved: Literal["x
         order.before = out.detach()
     elif saved == "x":
         order.after = x.detach()
-    return _UpstreamSeen.apply(out, order.see)
+    return _GradientLaid.apply(out, order.see)

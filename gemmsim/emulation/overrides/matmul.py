@@ -13,7 +13,7 @@ from gemmsim.ops.product.sharding import prepare
 
 from ..autocast import autocast, autocast_on_accelerators, promoted
 from .layouts import gradient_laid, in_columns, in_rows
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__ = ["FLOATS", "apart", "autocast", "linear", "multiplies", "nth", "product"]
 
@@ -100,7 +100,7 @@ def _broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> bool:
     return True
 
 
-@lowers("linear", _F.linear, *packets("linear"), names=("input", "weight", "bias"))
+@overrides("linear", _F.linear, *packets("linear"), names=("input", "weight", "bias"))
 def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     x, weight, bias = autocast(x, weight, bias)
     if weight.dim() not in (1, 2) or not multiplies(x, weight, None, True):
@@ -129,7 +129,7 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
 _TWO = ("input|self|tensor1", "other|mat2|vec|tensor|tensor2|vec2")
 
 
-@lowers(
+@overrides(
     "matmul",
     *(torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.linalg.matmul),
     *(*packets("matmul"), *packets("linalg_matmul", "default")),
@@ -165,7 +165,7 @@ def _folded(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-@lowers("matmul", Tensor.__rmatmul__, names=("self", "other"))
+@overrides("matmul", Tensor.__rmatmul__, names=("self", "other"))
 def _rmatmul(at: Site, b: Tensor, a: Tensor) -> Any:
     return _matmul(at, a, b)
 
@@ -179,25 +179,25 @@ def _of_ranks(ranks: tuple[int, int], at: Site, a: Any, b: Any, dtype: torch.dty
     return product(at, a, b, dtype=dtype)
 
 
-@lowers("matmul", torch.mm, Tensor.mm, *packets("mm", "default", "dtype"), names=(*_TWO, "out_dtype"))
+@overrides("matmul", torch.mm, Tensor.mm, *packets("mm", "default", "dtype"), names=(*_TWO, "out_dtype"))
 def _mm(at: Site, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Any:
     a, b = autocast(a, b)
     return _of_ranks((2, 2), at, a, b, out_dtype)
 
 
-@lowers("bmm", torch.bmm, Tensor.bmm, *packets("bmm", "default", "dtype"), names=(*_TWO, "out_dtype"))
+@overrides("bmm", torch.bmm, Tensor.bmm, *packets("bmm", "default", "dtype"), names=(*_TWO, "out_dtype"))
 def _bmm(at: Site, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> Any:
     a, b = autocast(a, b)
     return _of_ranks((3, 3), at, a, b, out_dtype)
 
 
-@lowers("mv", torch.mv, Tensor.mv, *packets("mv", "default"), names=_TWO)
+@overrides("mv", torch.mv, Tensor.mv, *packets("mv", "default"), names=_TWO)
 def _mv(at: Site, a: Tensor, b: Tensor) -> Any:
     a, b = autocast_on_accelerators(a, b)
     return _of_ranks((2, 1), at, a if at.plan is None else gradient_laid(a, in_rows), b)
 
 
-@lowers(
+@overrides(
     "dot",
     *(torch.dot, Tensor.dot, *packets("dot", "default"), torch.vdot, Tensor.vdot, *packets("vdot", "default")),
     names=_TWO,
@@ -206,7 +206,7 @@ def _dot(at: Site, a: Tensor, b: Tensor) -> Any:
     return _of_ranks((1, 1), at, *promoted(a, b))
 
 
-@lowers("dot", torch.linalg.vecdot, *packets("linalg_vecdot", "default"), names=("x", "y"))
+@overrides("dot", torch.linalg.vecdot, *packets("linalg_vecdot", "default"), names=("x", "y"))
 def _vecdot(at: Site, x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """The dot product of two vectors.
 
@@ -217,7 +217,7 @@ def _vecdot(at: Site, x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     return _of_ranks((1, 1), at, *autocast(x, y))
 
 
-@lowers("linear", getattr(_F, "linear_cross_entropy", None), names=("input", "linear_weight", "target"))
+@overrides("linear", getattr(_F, "linear_cross_entropy", None), names=("input", "linear_weight", "target"))
 def _linear_cross_entropy(
     at: Site,
     x: Tensor,

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..autocast import autocast, is_enabled
 from .matmul import FLOATS, linear, nth
 from .rowwise import gate
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -249,11 +249,11 @@ def _cell(step: _Step, at: _Sites, args: Sequence[Any], kwargs: Mapping[str, Any
 def _register(name: str, step: _Step) -> None:
     cell = f"{name}_cell"
 
-    @lowers(_KINDS, getattr(torch, name), *packets(name, "input", "data"))
+    @overrides(_KINDS, getattr(torch, name), *packets(name, "input", "data"))
     def network(*args: Any, **kwargs: Any) -> Any:
         return _network(step, _Sites(*args[: len(_KINDS)]), args[len(_KINDS) :], kwargs)
 
-    @lowers(_KINDS, getattr(torch, cell), *packets(cell, "default"))
+    @overrides(_KINDS, getattr(torch, cell), *packets(cell, "default"))
     def one(*args: Any, **kwargs: Any) -> Any:
         return _cell(step, _Sites(*args[: len(_KINDS)]), args[len(_KINDS) :], kwargs)
 

@@ -16,7 +16,7 @@ from gemmsim.ops.seeds import Bits
 from ..autocast import full_precision
 from .layouts import as_elementwise, gradient_laid, in_rows, like_images, like_operand
 from .matmul import FLOATS
-from .table import TABLE, Entry, Site, lowers, packets, unseen
+from .table import TABLE, Entry, Site, overrides, packets, unseen
 
 __all__ = ["gate", "softmax"]
 
@@ -52,14 +52,14 @@ def softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None, hid
     return in_rows(softmaxes.softmax(x, dim, *_formats(at, hidden)))
 
 
-@lowers("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
+@overrides("softmax", _F.softmax, names=("input", "dim", "_stacklevel", "dtype"))
 def _f_softmax(at: Site, x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     if dim is None:  # PyTorch chooses, and warns that it does
         dim = _F._get_softmax_dim("softmax", x.dim(), _stacklevel)
     return softmax(at, x, dim, dtype)
 
 
-@lowers(
+@overrides(
     "softmax",
     *(torch.softmax, Tensor.softmax, torch.special.softmax, *packets("softmax", "int")),
     names=("input|self", "dim", "dtype"),
@@ -68,7 +68,7 @@ def _softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None) ->
     return softmax(at, x, dim, dtype)
 
 
-@lowers("softmax", torch._softmax, *packets("_softmax", "default"), names=("input|self", "dim", "half_to_float"))
+@overrides("softmax", torch._softmax, *packets("_softmax", "default"), names=("input|self", "dim", "half_to_float"))
 def _to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
     return softmax(at, x, dim, torch.float32 if half_to_float else None)
 
@@ -81,21 +81,21 @@ def _log_softmax(at: Site, x: Tensor, dim: Any, dtype: torch.dtype | None = None
     return in_rows(logsoftmax.logsoftmax(x, dim, at.plan.maps, "sequential", _bits(at)))  # type: ignore[union-attr]
 
 
-@lowers("log_softmax", _F.log_softmax, names=("input", "dim", "_stacklevel", "dtype"))
+@overrides("log_softmax", _F.log_softmax, names=("input", "dim", "_stacklevel", "dtype"))
 def _f_log_softmax(at: Site, x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
     if dim is None:
         dim = _F._get_softmax_dim("log_softmax", x.dim(), _stacklevel)
     return _log_softmax(at, x, dim, dtype)
 
 
-lowers(
+overrides(
     "log_softmax",
     *(torch.log_softmax, Tensor.log_softmax, torch.special.log_softmax, *packets("log_softmax", "int")),
     names=("input|self", "dim", "dtype"),
 )(_log_softmax)
 
 
-@lowers(
+@overrides(
     "log_softmax", torch._log_softmax, *packets("_log_softmax", "default"), names=("input|self", "dim", "half_to_float")
 )
 def _log_to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
@@ -105,7 +105,7 @@ def _log_to_float(at: Site, x: Tensor, dim: int, half_to_float: bool) -> Any:
 _AFFINE = ("weight", "bias", "eps", "cudnn_enable|cudnn_enabled")
 
 
-@lowers(
+@overrides(
     "layer_norm",
     *(_F.layer_norm, torch.layer_norm, *packets("layer_norm", "default")),
     names=("input", "normalized_shape", *_AFFINE),
@@ -120,7 +120,7 @@ def _layer_norm(
     return normalization.layernorm(x, shape, (weight, bias), eps, *_formats(at))
 
 
-@lowers(
+@overrides(
     "rms_norm",
     *(_F.rms_norm, torch.rms_norm, *packets("rms_norm", "default")),
     names=("input", "normalized_shape", "weight", "eps"),
@@ -136,7 +136,7 @@ def _rms_norm(at: Site, x: Tensor, shape: Any, weight: Tensor | None = None, eps
     return as_elementwise(run, x, saved=None)
 
 
-@lowers(
+@overrides(
     "group_norm",
     *(_F.group_norm, torch.group_norm, *packets("group_norm", "default")),
     names=("input", "num_groups", *_AFFINE),
@@ -152,7 +152,7 @@ def _group_norm(
     return like_images(normalization.groupnorm(given, groups, (weight, bias), eps, *_formats(at)), x)
 
 
-@lowers(
+@overrides(
     "batch_norm",
     _F.batch_norm,
     names=("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
@@ -170,7 +170,7 @@ def _batch_norm(
     return like_images(found, x)
 
 
-@lowers(
+@overrides(
     "batch_norm",
     *(torch.batch_norm, *packets("batch_norm", "default")),
     names=("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", *_AFFINE[2:]),
@@ -182,7 +182,7 @@ def _batch_norm_of_aten(
     return _batch_norm(at, x, mean, var, weight, bias, training, momentum, eps)
 
 
-@lowers(
+@overrides(
     "instance_norm",
     _F.instance_norm,
     names=("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps"),
@@ -210,7 +210,7 @@ def _instance_norm(
     return found.reshape(x.shape)
 
 
-@lowers(
+@overrides(
     "instance_norm",
     *(torch.instance_norm, *packets("instance_norm", "default")),
     names=("input", "weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", *_AFFINE[2:]),
@@ -263,11 +263,11 @@ def gate(at: Site, x: Tensor) -> Tensor:
 def _either(run: Any) -> Any:
     """``run`` with PyTorch's argument ``inplace``."""
 
-    def lowered(at: Site, x: Tensor, inplace: bool = False) -> Any:
+    def either(at: Site, x: Tensor, inplace: bool = False) -> Any:
         found = run(at, x)
         return found if found is NotImplemented or not inplace else x.copy_(found)
 
-    return lowered
+    return either
 
 
 def _register() -> None:
@@ -275,12 +275,12 @@ def _register() -> None:
     for kind, run in runs.items():
         apart = _F.__dict__[kind] if kind in ("silu", "relu") else None
         if apart is not None:
-            lowers(kind, apart, names=("input", "inplace"))(_either(run))
+            overrides(kind, apart, names=("input", "inplace"))(_either(run))
         for name, inplace in ((kind, False), (f"{kind}_", True)):
             found = [getattr(owner, name, None) for owner in (torch, Tensor, _NN)]
             if name == "sigmoid":
                 found.append(torch.special.expit)
-            lowers(kind, *found, *packets(name, "default"), names=("input|self",), inplace=inplace)(run)
+            overrides(kind, *found, *packets(name, "default"), names=("input|self",), inplace=inplace)(run)
     # PyTorch's Python functions that reach a mode as one call, and make these calls in their bodies.
     for body in (_F.softmin, _F.gumbel_softmax, _F.tanhshrink):
         TABLE[body] = Entry((), unseen(body), body=True)

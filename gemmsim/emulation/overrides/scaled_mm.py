@@ -13,7 +13,7 @@ from gemmsim.ops.errors import message
 from ..dynamo_support import is_recorded
 from ..fake_tensor_assumptions import assume
 from .matmul import FLOATS, nth, product
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -22,7 +22,7 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _WHOLE, _ROWS = 0, 1
 
 
-@lowers(
+@overrides(
     "scaled_mm",
     *(torch._scaled_mm, *packets("_scaled_mm", "default")),
     names=("input|self", "mat2", "scale_a", "scale_b", "bias", "scale_result", "out_dtype", "use_fast_accum"),
@@ -75,7 +75,7 @@ def _refuse_blocks(*scales: Any) -> None:
         raise UnsupportedSpec(message(asked, "one scale for an operand, or one for each row and column", do))
 
 
-@lowers(
+@overrides(
     "scaled_mm",
     *(getattr(torch, "_scaled_mm_v2", None), *packets("_scaled_mm_v2", "default")),
     names=("input|self", "mat2", "scale_a", "recipe_a", "swizzle_a", "scale_b", "recipe_b", "swizzle_b", "bias",
@@ -97,7 +97,7 @@ def _scaled_mm_v2(
     return _scaled_mm(at, a, b, scale_a[0], scale_b[0], bias, None, torch.bfloat16 if out_dtype is None else out_dtype)
 
 
-@lowers(
+@overrides(
     "grouped_mm",
     *(getattr(torch, "_scaled_grouped_mm", None), *packets("_scaled_grouped_mm", "default")),
     *(getattr(torch, "_scaled_grouped_mm_v2", None), *packets("_scaled_grouped_mm_v2", "default")),
@@ -108,7 +108,7 @@ def _scaled_grouped_mm(at: Site, *given: Any, **more: Any) -> Any:
     raise UnsupportedSpec(message(asked, "grouped products without scales", do))
 
 
-@lowers(
+@overrides(
     "grouped_mm",
     *(getattr(torch, "_grouped_mm", None), *packets("_grouped_mm", "default")),
     names=("input|self", "mat2", "offs", "bias", "out_dtype"),

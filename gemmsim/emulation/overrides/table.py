@@ -2,7 +2,7 @@
 
 An override is registered with every spelling of its call:
 
-    @lowers("matmul", torch.matmul, Tensor.matmul, Tensor.__matmul__, names=("input|self", "other|tensor2"))
+    @overrides("matmul", torch.matmul, Tensor.matmul, Tensor.__matmul__, names=("input|self", "other|tensor2"))
     def matmul(at, a, b): ...
 
 It gets the ``Site`` of each of its kinds, then the call's arguments. Positional arguments have PyTorch's order.
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from gemmsim.ops.product.affine_plan import AffinePlan
 
-__all__ = ["TABLE", "Entry", "Site", "adopt", "bound", "lowers", "packets", "unseen"]
+__all__ = ["TABLE", "Entry", "Site", "adopt", "bound", "overrides", "packets", "unseen"]
 
 
 class Site(NamedTuple):
@@ -63,7 +63,7 @@ TABLE: dict[Any, Entry] = {}
 _THEIRS = [("transformers.integrations.moe", "transformers::grouped_mm_fallback", torch.ops.aten._grouped_mm)]
 
 
-def lowers(
+def overrides(
     kinds: str | tuple[str, ...], *spellings: Any, names: tuple[str, ...] = (), inplace: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers an override for ``spellings``; it skips those that this PyTorch lacks (None)."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..autocast import autocast, promoted
 from .matmul import FLOATS, nth, product
-from .table import Site, lowers, packets
+from .table import Site, overrides, packets
 
 __all__: list[str] = []
 
@@ -87,7 +87,7 @@ def _are_ours(*tensors: Any) -> bool:
     )
 
 
-@lowers("tensordot", torch.tensordot, names=("a", "b", "dims"))
+@overrides("tensordot", torch.tensordot, names=("a", "b", "dims"))
 def _tensordot_of(at: Site, a: Tensor, b: Tensor, dims: Any = 2) -> Any:
     a, b = promoted(a, b)
     if not _are_ours(a, b):
@@ -96,7 +96,7 @@ def _tensordot_of(at: Site, a: Tensor, b: Tensor, dims: Any = 2) -> Any:
     return NotImplemented if read is None else _tensordot(at, a, b, *read)
 
 
-@lowers(
+@overrides(
     "tensordot",
     *(_VF.tensordot, *packets("tensordot", "default")),
     names=("self|input", "other", "dims_self", "dims_other"),
@@ -105,7 +105,7 @@ def _tensordot_lists(at: Site, a: Tensor, b: Tensor, dims_self: Any, dims_other:
     return _tensordot_of(at, a, b, (list(dims_self), list(dims_other)))
 
 
-@lowers("matmul", torch.inner, Tensor.inner, *packets("inner", "default"), names=("input|self", "other"))
+@overrides("matmul", torch.inner, Tensor.inner, *packets("inner", "default"), names=("input|self", "other"))
 def _inner(at: Site, a: Tensor, b: Tensor) -> Any:
     """A contraction over the last dimensions, as in ``tensordot``. With a scalar, PyTorch multiplies elementwise."""
     a, b = promoted(a, b)
@@ -114,7 +114,7 @@ def _inner(at: Site, a: Tensor, b: Tensor) -> Any:
     return _tensordot(at, a, b, [a.dim() - 1], [b.dim() - 1])
 
 
-@lowers("matmul", torch.chain_matmul, _VF.chain_matmul, *packets("chain_matmul", "default"))
+@overrides("matmul", torch.chain_matmul, _VF.chain_matmul, *packets("chain_matmul", "default"))
 def _chain_matmul(at: Site, *matrices: Any) -> Any:
     if len(matrices) == 1 and isinstance(matrices[0], (tuple, list)):
         matrices = tuple(matrices[0])
@@ -123,7 +123,7 @@ def _chain_matmul(at: Site, *matrices: Any) -> Any:
     return _chain(at, list(matrices))
 
 
-@lowers("matmul", torch.linalg.multi_dot, *packets("linalg_multi_dot", "default"), names=("tensors",))
+@overrides("matmul", torch.linalg.multi_dot, *packets("linalg_multi_dot", "default"), names=("tensors",))
 def _multi_dot(at: Site, tensors: Sequence[Tensor]) -> Any:
     """A chain of matrices. The first may be a vector, which is a row, and the last may be one, which is a column."""
     matrices = list(tensors)
@@ -188,7 +188,7 @@ def _multiplied(
     return product(nth(at, n), left, right), n + 1
 
 
-@lowers(
+@overrides(
     "matmul",
     *(torch.matrix_power, Tensor.matrix_power, torch.linalg.matrix_power),
     *(*packets("matrix_power", "default"), *packets("linalg_matrix_power", "default")),

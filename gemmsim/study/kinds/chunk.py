@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,10 +12,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..metrics import SHOWN
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, at_least, choice, option, real
+from ..parameters import Parameters, at_least, choice, counts, option, real
 from .growth import measure_product
 from .kind import Kind
 from .pivot import mean_of, pivot_table, series
@@ -77,11 +76,8 @@ class ChunkParameters(Parameters):
         many=True,
         metavar="SPEC",
     )
-    n: tuple[int, ...] = option(
-        "2^0:2^12:x2", lambda g, n: numbers(g, n, least=1), "Terms of a chunk; those above K are left out.",
-        metavar="RANGE",
-    )  # fmt: skip
-    K: tuple[int, ...] = option("4096", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE")
+    n: tuple[int, ...] = counts("2^0:2^12:x2", "Terms of a chunk; those above K are left out.")
+    K: tuple[int, ...] = counts("4096")
     dist: tuple[str, ...] = option("rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
@@ -119,18 +115,9 @@ class Chunk(Kind[ChunkParameters]):
                                 yield self._cell(part, template, dist, k, n, seed)
 
     def _cell(self, part: ChunkParameters, template: Template, dist: str, k: int, n: int, seed: int) -> Cell:
-        curve = template.at(n)
-        return Cell(
-            self.name,
-            self.setting,
-            curve.spec,
-            seed,
-            columns(n=n, K=k, M=part.M, N=part.N, dist=dist, **{"in": str(part.in_)}, scale=part.scale),
-            stochastic=curve.stochastic,
-            macs=part.M * k * part.N,
-            label=template.label,
-            operands=f"{dist}|{part.M}|{k}|{part.N}|{seed}|{part.in_}|{part.scale}",
-        )
+        shown = columns(n=n, K=k, M=part.M, N=part.N, dist=dist, **{"in": str(part.in_)}, scale=part.scale)
+        operands = f"{dist}|{part.M}|{k}|{part.N}|{seed}|{part.in_}|{part.scale}"
+        return self.cell(replace(template.at(n), label=template.label), seed, shown, part.M * k * part.N, operands)
 
     def inputs(self, cell: Cell, context: Any) -> Operands:
         """The operands that the cell's columns name."""

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from rich.table import Table
 from torch import Tensor
 
 from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve
 from ..errors import StudyError
-from ..metrics import SHOWN
+from ..metrics import SHOWN, without_units
 from ..operands import Operands, Placement, of_tensors, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, text
+from ..plots.bars import Bar, draw_bars
 from ..tensor_files import TensorFile, digest_of, tensor_file
-from .gemm_report import gemm_finding, gemm_plot, gemm_table
 from .growth import measure_product
 from .kind import Kind
+from .pivot import mean_of, numeric
 
 __all__ = ["Gemm", "GemmParameters", "evenly", "matrix"]
+_ALWAYS = ("rel_fro", "max_rel", "bwd_err_u_mean", "abs_bias_ratio", "nonfinite")
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class Gemm(Kind[GemmParameters]):
 
     parameters = GemmParameters
     about = "your own tensors from .npy, .safetensors or .pt files: their product under any accumulators"
+    single = "gemm takes one pair of tensors; run it once for each pair."
 
     def cells_of(self, part: GemmParameters) -> Iterator[Cell]:
         """One for each accumulator and seed; only the files' headers are read."""
@@ -124,31 +128,12 @@ class Gemm(Kind[GemmParameters]):
         m, k, n = part.shapes()
         named: dict[str, Scalar] = {"a": first.name, "b": second.name, "in": str(part.in_)}
         given = {"transpose": part.transpose, "nonfinite": part.nonfinite}
+        shown = columns(K=k, M=m, N=n, **named, **given)
         for seed in range(part.seeds):
             for curve in part.spec:
                 if seed and not curve.stochastic:
                     continue
-                yield Cell(
-                    self.name,
-                    self.setting,
-                    curve.spec,
-                    seed,
-                    columns(K=k, M=m, N=n, **named, **given),
-                    stochastic=curve.stochastic,
-                    macs=m * k * n,
-                    label=curve.label,
-                    operands="files",
-                )
-
-    def cells(self) -> list[Cell]:
-        """As every kind's, of one set of parameters.
-
-        Raises:
-            StudyError: several sets.
-        """
-        if len(self.parts) > 1:
-            raise StudyError("gemm takes one pair of tensors; run it once for each pair.")
-        return super().cells()
+                yield self.cell(curve, seed, shown, m * k * n, "files")
 
     def prepare(self, folder: Path) -> _Tensors:
         """The tensors, whose digest every row carries: other values in the same files are other rows."""
@@ -178,15 +163,45 @@ class Gemm(Kind[GemmParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each accumulator."""
-        return gemm_table(rows, self.parts[0].metric, self.title)
+        metric = self.parts[0].metric
+        shown = list(dict.fromkeys((metric, *_ALWAYS)))
+        missing = next((words for name in shown if (words := without_units(rows, name))), "")
+        caption = f"{SHOWN[metric]}; bwd_err_u_mean: {missing}" if missing else SHOWN[metric]
+        table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left")
+        table.add_column("accumulator")
+        table.add_column("spec")
+        for name in shown:
+            table.add_column(name, justify="right")
+        for label, same in _labels(rows).items():
+            values = [mean_of(same, name) for name in shown]
+            table.add_row(label, same[0]["spec"], *("" if value is None else f"{value:.3g}" for value in values))
+        return table
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """A bar for each accumulator."""
-        gemm_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
+        metric = self.parts[0].metric
+        finding = self.finding(rows) or self.title
+        bars = []
+        for label, same in _labels(rows).items():
+            values = [value for row in same if (value := numeric(row, metric)) is not None]
+            if values:
+                bars.append(Bar(label, sum(values) / len(values), (min(values), max(values))))
+        first = rows[0]
+        subject = f"{first['a']} x {first['b']}, {first['M']:,} x {first['K']:,} x {first['N']:,}"
+        subject += f", operands in {first['in']}" if first["in"] else ""
+        draw_bars(bars, finding, subject, SHOWN[metric], path, log=metric != "ratio")
 
     def finding(self, rows: Sequence[Row]) -> str:
         """The accumulators with the least and the largest error."""
-        return gemm_finding(rows, self.parts[0].metric)
+        metric = self.parts[0].metric
+        centre = 1.0 if metric == "ratio" else 0.0
+        means = {label: mean_of(same, metric) for label, same in _labels(rows).items()}
+        known = sorted((abs(value - centre), label, value) for label, value in means.items() if value is not None)
+        if len(known) < 2:
+            return ""
+        (least, best, low), (most, worst, high) = known[0], known[-1]
+        text = f"{best} is nearest to the true product ({metric} {low:.3g}), {worst} farthest ({high:.3g}"
+        return text + (f", {most / least:.3g} times as far)" if least > 0 and most > least else ")")
 
 
 def _operand(file: TensorFile, transposed: bool, part: GemmParameters) -> Tensor:
@@ -208,3 +223,10 @@ def _operand(file: TensorFile, transposed: bool, part: GemmParameters) -> Tensor
             )
         values = torch.where(broken, torch.zeros((), dtype=values.dtype), values)
     return values
+
+
+def _labels(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["label"], []).append(row)
+    return found

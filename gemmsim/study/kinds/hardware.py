@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+
+from rich.table import Table
 
 import gemmsim as gs
 from gemmsim import hardware
@@ -16,18 +19,20 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, at_least, option
-from ..ulp_differences import differences, unit_of
+from ..parameters import Parameters, at_least, counts, option
+from ..plots.histogram import Strip, draw_histograms
+from ..ulp_differences import CLASSES, EDGES, differences, unit_of
 from .hardware_formats import Asked, refused
 from .kind import Kind
+from .pivot import mean_of
 
 __all__ = ["Hardware", "HardwareParameters", "instructions"]
 
 #: Units that a chip's libraries use for large products, where it has several.
 _FIRST = ("wgmma", "tcgen05", "mfma", "mma")
 _CALLED = re.compile(r"(?P<arch>[\w .-]+?)\s*/\s*(?P<op>\w+)\s*(?:/\s*(?P<format>\w+)\s*)?$")
+_AXES = ("label", "in", "dist", "K")
 
 
 @dataclass(frozen=True)
@@ -136,9 +141,7 @@ class HardwareParameters(Parameters):
     dtype: tuple[Placement, ...] = option(
         "bf16", _dtypes, "Formats of the operands: bf16, e4m3/row (rows scaled to the largest).", metavar="FORMAT"
     )
-    K: tuple[int, ...] = option(
-        "256,1024,4096", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE"
-    )
+    K: tuple[int, ...] = counts("256,1024,4096")
     dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(64, at_least(1), "Columns of the result.")
@@ -209,23 +212,82 @@ class Hardware(Kind[HardwareParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each pair, format, distribution and K."""
-        from .hardware_report import hardware_table
-
-        return hardware_table(rows, self.title)
+        caption = (
+            "equal: bits; ulp: distances in units in the last place of the coarser register, of outputs finite in "
+            "both; bias: mean signed distance, sign bias: share of outputs whose first result is larger less share "
+            "smaller; error: relative, both"
+        )
+        table = Table(title=self.title, caption=caption, title_justify="left", caption_justify="left")
+        for heading in ("pair", "operands", "dist"):
+            table.add_column(heading)
+        for heading in ("K", "equal", "mean ulp", "max ulp", "bias, ulp", "sign bias", "error", "error of the other"):
+            table.add_column(heading, justify="right")
+        for (label, dtype, dist, k), same in _groups(rows).items():
+            numbers = [mean_of(same, name) for name in ("equal", "ulp_mean", "ulp_max", "bias_ulp", "sign_bias")]
+            errors = [mean_of(same, name) for name in ("rel_fro", "rel_fro_against")]
+            words = ["" if number is None else f"{number:.3g}" for number in (*numbers[1:], *errors)]
+            share = "" if numbers[0] is None else f"{numbers[0]:.2%}"
+            table.add_row(label, dtype.removesuffix("/none"), dist, f"{k:,}", share, *words)
+        return table
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """Histograms of the signed distances at the longest sums."""
-        from .hardware_report import hardware_plot
-
-        hardware_plot(rows, self.finding(rows) or self.title, path)
+        finding = self.finding(rows) or self.title
+        longest = max((row["K"] for row in rows), default=0)
+        strips = []
+        for (label, dtype, dist, k), same in _groups(rows).items():
+            if k != longest:
+                continue
+            shares = [mean_of(same, name) or 0.0 for name in CLASSES]
+            equal, bias = mean_of(same, "equal"), mean_of(same, "bias_ulp")
+            words = f"{dtype.removesuffix('/none')}, {dist}\n"
+            words += f"{equal or 0:.1%} equal bits" + ("" if bias is None else f"\nbias {bias:+.3g} ulp")
+            strips.append(Strip(label.replace(" against ", "\nagainst "), shares, words))
+        first = rows[0]
+        draw_histograms(
+            strips, _class_names(), len(EDGES), finding,
+            f"products {first['M']} x {longest:,} x {first['N']}: share of outputs by signed distance",
+            "first less second, up to so many ulp of the coarser register; left: the first is the smaller one", path,
+        )  # fmt: skip
 
     def finding(self, rows: Sequence[Row]) -> str:
         """The pair that agrees least, and on which side its first one lies."""
-        from .hardware_report import hardware_finding
-
-        return hardware_finding(rows)
+        known = [row for row in rows if row.get("equal") is not None]
+        if not known:
+            return ""
+        if all(row["equal"] == 1 for row in known):
+            return f"The same bits in all {len(known)} comparisons"
+        least = min(known, key=lambda row: (row["equal"], -(row.get("ulp_mean") or 0.0)))
+        where = f"{least['label']}, {least['in'].removesuffix('/none')}, {least['dist']}, K = {least['K']:,}"
+        text = f"Least alike: {where}: {least['equal']:.1%} equal bits"
+        if (bias := least.get("sign_bias")) is not None and abs(bias) > 0.1:
+            below = sum(least[name] for name in CLASSES if "below" in name)
+            above = sum(least[name] for name in CLASSES if "above" in name)
+            text += f"; the first is {'smaller' if bias < 0 else 'larger'} in {max(below, above):.0%} of the outputs"
+        for name, which in (("nan", "first"), ("nan_against", "second")):
+            if share := least.get(name):
+                text += f"; {share:.1%} of the outputs are NaN in the {which}"
+        return text
 
 
 def _error(result: Any, operands: Operands) -> float | None:
     whole = float(operands.truth.norm())
     return float((result.double() - operands.truth).norm()) / whole if whole else None
+
+
+def _groups(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows that differ in the seed alone."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[axis] for axis in _AXES), []).append(row)
+    return found
+
+
+def _class_names() -> list[str]:
+    above = [_edge(edge) for edge in EDGES[:-1]]
+    last = f"> {_edge(EDGES[-2])}"
+    return [last, *reversed(above), "equal", *above, last]
+
+
+def _edge(edge: float) -> str:
+    return f"{edge:.0f}" if edge < 2**12 else f"2^{math.log2(edge):.0f}"

@@ -16,25 +16,32 @@ from .. import metrics
 from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions, draw
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..networks.digits import Data, Network
 from ..operands import Operands, of_tensors
-from ..parameters import Parameters, at_least, choice, option, some_of, text
+from ..parameters import Parameters, at_least, choice, counts, option, some_of, text
+from ..plots.lines import Line, Picture, draw_lines
 from .accuracy import prepare_pass
 from .integer_given import Given, as_integers
 from .integer_network import IntegerNetwork, integer_network, measure_network
 from .integer_operands import certificate, integers, worst_sums
-from .integer_report import SHOWN, integer_finding, integer_plot, integer_table
-from .kind import Context, Kind
+from .kind import Context, Kind, macs_per_s
 from .layers import patterns, roles
-from .speed import macs_per_s
+from .pivot import mean_of, pivot_table, series
 
-__all__ = ["IntegerParameters", "IntegerStudy", "Widths"]
+__all__ = ["SHOWN", "IntegerParameters", "IntegerStudy", "Widths"]
 
 #: Of an operand: float64 then holds every sum of up to two million products.
 MOST_BITS = 16
 #: Error columns that say something of integers, where nothing rounds.
 _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio", "sqnr_db", "max_err_over_s")
+
+#: Metrics a picture or table may show, and their words.
+SHOWN = {
+    "overflow_rate": "share of the sums that leave the register",
+    "sqnr_db": "signal over overflow noise, dB",
+    "accuracy": "test accuracy",
+}
+_GROUPS = ("operands", "K", "dist", "layer", "role")
 
 
 @dataclass(frozen=True)
@@ -96,14 +103,10 @@ class IntegerParameters(Parameters):
     scaled: str = option(
         "largest", choice("largest", "none"), "files: floats are scaled to the format's largest value, or are integers."
     )
-    P: tuple[int, ...] = option(
-        "12:24:+1", lambda g, n: numbers(g, n, least=1, most=53), "Bits of the register.", metavar="RANGE"
-    )
+    P: tuple[int, ...] = counts("12:24:+1", "Bits of the register.", most=53)
     overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Past its ends it does this.")
     operands: tuple[Widths, ...] = option("int8*int8", widths, "Formats of both operands: int8*int8,int7*int4.")
-    K: tuple[int, ...] = option(
-        "256", lambda g, n: numbers(g, n, least=1), "random: terms of each sum.", metavar="RANGE"
-    )
+    K: tuple[int, ...] = counts("256", "random: terms of each sum.")
     dist: tuple[str, ...] = option("randn", distributions, "random: distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "random: rows of the result.")
     N: int = option(64, at_least(1), "random: columns of the result.")
@@ -266,12 +269,95 @@ class IntegerStudy(Kind[IntegerParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each curve, a column for each width."""
-        return integer_table(rows, self.parts[0].metric, self.title)
+        metric = self.parts[0].metric
+        certified = ", ".join(f"{operands} {bits}" for operands, bits in _certified(rows).items())
+        note = f"{SHOWN[metric]}; no input overflows from this width on (A2Q certificate): {certified}"
+        return pivot_table(rows, "P", metric, title=self.title, by=_by(rows), caption=note)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """The metric against the width, with the certified width."""
-        integer_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
+        metric = self.parts[0].metric
+        finding = self.finding(rows) or self.title
+        factor = 1 if metric == "sqnr_db" else 100
+        lines = [
+            Line(
+                ", ".join(str(part) for part in key),
+                [(x, factor * mean) for x, mean, _, _ in points],
+                [(factor * low, factor * high) for _, _, low, high in points],
+            )
+            for key, points in series(_curves(rows), "P", metric, by=_drawn_by(rows, metric)).items()
+        ]
+        shown = [y for line in lines for _, y in line.points]
+        low, top = min([0.0, *shown]), max(shown, default=1.0)
+        for operands, bits in _certified(rows).items():
+            # Two halves that meet in the middle, where no curve ends: the name stands there.
+            lines.append(Line(f"certified, {operands}", [(bits, low), (bits, (low + top) / 2)], guide=True))
+            lines.append(Line("", [(bits, top), (bits, (low + top) / 2)], guide=True))
+        widths = sorted({row["P"] for row in rows} | set(_certified(rows).values()))
+        picture = Picture(
+            finding=finding,
+            subject=_subject(rows),
+            x="P, bits of the register",
+            y=SHOWN[metric] + (" (%)" if factor == 100 else ""),
+            log_x=False,
+            log_y=False,
+            ticks=widths,
+        )
+        draw_lines(lines, picture, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """The least width without overflow on these data, and the certified one."""
-        return integer_finding(rows)
+        parts = []
+        for key in dict.fromkeys(tuple(row.get(name) for name in _GROUPS) for row in rows):
+            group = [row for row in rows if tuple(row.get(name) for name in _GROUPS) == key]
+            least = None
+            for bits in sorted({row["P"] for row in group}, reverse=True):
+                if mean_of([row for row in group if row["P"] == bits], "overflow_rate"):
+                    break
+                least = bits
+            named = str(key[0]) + (f", {key[3]} {key[4]}" if key[3] is not None else "")
+            named += f", K = {key[1]:,}" if key[1] is not None else ""
+            seen = f"{least} bits" if least is not None else f"more than {max(row['P'] for row in group)} bits"
+            parts.append(f"{named}: {seen} here, {max(row['certified_bits'] for row in group)} for any input")
+        return "Registers that do not overflow: " + "; ".join(parts) if parts else ""
+
+
+def _by(rows: Sequence[Row]) -> list[str]:
+    """What tells curves apart: the label, and lengths, distributions, layers and roles where there are several."""
+    several = [name for name in ("K", "dist", "layer", "role") if len({row.get(name) for row in rows}) > 1]
+    return ["label", *(name for name in several if name != "K" or "layer" not in several)]
+
+
+def _certified(rows: Sequence[Row]) -> dict[str, int]:
+    """Formats of the operands, the length of the sums where there are several -> widest certified width."""
+    found: dict[str, int] = {}
+    several = len({row.get("K") for row in rows}) > 1
+    for row in rows:
+        name = f"{row['operands']}, K = {row['K']}" if several else str(row["operands"])
+        if row.get("layer") is not None:
+            name = f"{row['operands']}, {row['layer']} {row['role']}"
+        found[name] = max(found.get(name, 0), row["certified_bits"])
+    return found
+
+
+def _curves(rows: Sequence[Row]) -> list[Row]:
+    """The rows of curves with several widths; all rows where each has one: a point alone is no curve."""
+    several = {row["label"] for row in rows if any(o["P"] != row["P"] and o["label"] == row["label"] for o in rows)}
+    return [row for row in rows if not several or row["label"] in several]
+
+
+def _drawn_by(rows: Sequence[Row], metric: str) -> list[str]:
+    """As ``_by``; but a register leaves its range the first time wherever it then goes, wrapping or saturating."""
+    return ["operands", *_by(rows)[1:]] if metric == "overflow_rate" else _by(rows)
+
+
+def _subject(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    integers = ", ".join(dict.fromkeys(str(row["operands"]) for row in rows))
+    if first["task"] == "digits":
+        return f"digits network, {first['M']} images, integers {integers}"
+    if first["task"] == "files":
+        operands = f"{first['a']} x {first['b']}" if first.get("a") else f"operands captured in {first['captured']}"
+        return f"{operands}, integers {integers}"
+    dists = ", ".join(dict.fromkeys(str(row["dist"]) for row in rows))
+    return f"products {first['M']} x K x {first['N']}, operands {dists}, integers {integers}"

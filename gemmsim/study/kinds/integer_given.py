@@ -11,7 +11,7 @@ from torch import Tensor
 
 import gemmsim as gs
 
-from ..captured_products import is_of_products, operands_of, products_in
+from ..capture import is_of_products, operands_of, products_in
 from ..errors import StudyError
 from ..tensor_files import TensorFile, file_digest, tensor_file
 from .gemm import evenly, matrix

@@ -15,7 +15,7 @@ from ..cells import Cell, Scalar
 from ..errors import StudyError
 from .accuracy import Pass, measure_pass
 from .integer_operands import certificate, integers, worst_sums
-from .speed import macs_per_s
+from .kind import macs_per_s
 
 __all__ = ["IntegerNetwork", "integer_network", "measure_network"]
 

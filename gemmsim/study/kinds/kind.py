@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ..base import Study
-from ..cells import Cell, digest
+from ..cells import Cell, Scalar, digest
 from ..checks import Expectation
+from ..curves import Curve
 from ..errors import StudyError
 from ..operands import Operands
 from ..parameters import Parameters
 
-__all__ = ["Context", "Kind"]
+__all__ = ["Context", "Kind", "macs_per_s"]
 
 P = TypeVar("P", bound=Parameters)
 
@@ -50,6 +52,8 @@ class Kind(Study, Generic[P]):
     about: ClassVar[str]
     #: Changes when a cell's numbers change their meaning: old rows are then no longer the same cells.
     version: ClassVar[int] = 1
+    #: Says what a kind of one set of parameters takes, where several sets are given; "" for kinds of any number.
+    single: ClassVar[str] = ""
 
     def __init__(
         self, *parts: P, name: str = "", title: str = "", expectations: Sequence[Expectation] = (), **given: Any
@@ -71,8 +75,10 @@ class Kind(Study, Generic[P]):
         """The cells of every part, in order.
 
         Raises:
-            StudyError: more than two million.
+            StudyError: more than two million, or several parts of a kind that takes one.
         """
+        if self.single and len(self.parts) > 1:
+            raise StudyError(self.single)
         found: list[Cell] = []
         for part in self.parts:
             for cell in self.cells_of(part):
@@ -84,6 +90,12 @@ class Kind(Study, Generic[P]):
     @abstractmethod
     def cells_of(self, part: P) -> Iterator[Cell]:
         """The cells of one set of parameters; those of equal operands next to each other."""
+
+    def cell(
+        self, curve: Curve, seed: int, shown: tuple[tuple[str, Scalar], ...], macs: int, operands: str = ""
+    ) -> Cell:
+        """The cell of one accumulator."""
+        return Cell(self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs, curve.label, operands)
 
     def prepare(self, folder: Path) -> Any:
         """Nothing: a cell's columns say how its operands are made."""
@@ -100,3 +112,9 @@ class Kind(Study, Generic[P]):
     def arguments(self) -> list[str]:
         """Words that give the first part's parameters on the command line."""
         return self.parts[0].arguments()
+
+
+def macs_per_s(macs: int, started: float) -> float | None:
+    """Multiply-adds a second since ``started`` (of ``time.perf_counter``); None where the clock has not moved."""
+    seconds = time.perf_counter() - started
+    return macs / seconds if seconds else None

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rich.table import Table
 from torch import Tensor
 
-from ..capture import ROLES, capture_layers, chosen_names, layer_shapes
-from ..captured_products import Products, is_of_products, operands_of, products_in
+from ..capture import (
+    ROLES,
+    Products,
+    capture_layers,
+    chosen_names,
+    is_of_products,
+    layer_shapes,
+    operands_of,
+    products_in,
+)
 from ..cells import Cell, Row, Scalar, columns, digest
 from ..curves import Curve
 from ..errors import StudyError, nearest
@@ -19,10 +28,12 @@ from ..metrics import SHOWN
 from ..model_source import Source, load_source
 from ..operands import Operands, Placement, of_tensors, placement
 from ..parameters import Parameters, accumulators, at_least, choice, option, text
+from ..plots.heat import draw_heat
 from ..tensor_files import TensorFile, file_digest, tensor_shapes
 from .gemm import evenly
 from .growth import measure_product
 from .kind import Kind
+from .pivot import mean_of
 
 __all__ = ["Layers", "LayersParameters", "patterns", "roles"]
 
@@ -94,20 +105,11 @@ class Layers(Kind[LayersParameters]):
 
     parameters = LayersParameters
     about = "linear layers of a model, with operands captured from it: which one needs what"
+    single = "layers takes one model; run it once for each."
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the model: workers read the captured file."""
         return {name: value for name, value in vars(self).items() if name not in ("_source", "_shapes")}
-
-    def cells(self) -> list[Cell]:
-        """As every kind's, of one set of parameters.
-
-        Raises:
-            StudyError: several sets.
-        """
-        if len(self.parts) > 1:
-            raise StudyError("layers takes one model; run it once for each.")
-        return super().cells()
 
     def cells_of(self, part: LayersParameters) -> Iterator[Cell]:
         """Accumulators innermost: they share operands. Of a model, a pass without gradients tells the shapes."""
@@ -120,17 +122,7 @@ class Layers(Kind[LayersParameters]):
                 for curve in part.spec:
                     if seed and not curve.stochastic:
                         continue
-                    yield Cell(
-                        self.name,
-                        self.setting,
-                        curve.spec,
-                        seed,
-                        shown,
-                        stochastic=curve.stochastic,
-                        macs=m * k * n,
-                        label=curve.label,
-                        operands=f"{layer}|{role}",
-                    )
+                    yield self.cell(curve, seed, shown, m * k * n, f"{layer}|{role}")
 
     def prepare(self, folder: Path) -> _Captured:
         """The captured file. One made from a model stays in ``folder``, so that a resumed run has the same operands."""
@@ -170,21 +162,46 @@ class Layers(Kind[LayersParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each layer and role, a column for each accumulator."""
-        from .layers_report import layers_table
-
-        return layers_table(rows, self.parts[0].metric, self.title)
+        metric = self.parts[0].metric
+        lines, labels, values = _values(rows, metric)
+        several = len({row["role"] for row in rows}) > 1
+        shapes = {_line(row, several): f"{row['M']} x {row['K']:,} x {row['N']}" for row in rows}
+        table = Table(title=self.title, caption=SHOWN[metric], title_justify="left", caption_justify="left")
+        table.add_column("layer")
+        table.add_column("M x K x N", justify="right")
+        for label in labels:
+            table.add_column(label, justify="right")
+        for line in lines:
+            found = [values.get((line, label)) for label in labels]
+            table.add_row(line, shapes[line], *("" if value is None else f"{value:.3g}" for value in found))
+        return table
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """A heat map, layers by accumulators."""
-        from .layers_report import layers_plot
-
-        layers_plot(rows, self.parts[0].metric, self.finding(rows) or self.title, path)
+        metric = self.parts[0].metric
+        finding = self.finding(rows) or self.title
+        lines, labels, values = _values(rows, metric)
+        first = rows[0]
+        subject = f"operands captured from {first['model']}" + (f", in {first['in']}" if first["in"] else "")
+        roles = list(dict.fromkeys(str(row["role"]) for row in rows))
+        subject += f", {roles[0]}" if len(roles) == 1 else ""
+        draw_heat(lines, labels, values, finding, subject, SHOWN[metric], path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """How far layers differ under one accumulator."""
-        from .layers_report import layers_finding
-
-        return layers_finding(rows, self.parts[0].metric)
+        metric = self.parts[0].metric
+        lines, labels, values = _values(rows, metric)
+        best: tuple[float, str] = (0.0, "")
+        for label in labels:
+            known = [(value, line) for line in lines if (value := values.get((line, label))) is not None and value > 0]
+            if len(known) < 2:
+                continue
+            (low, least), (high, most) = min(known), max(known)
+            words = (
+                f"{most} errs {high / low:.3g} times as much as {least} under {label} ({high:.2g} against {low:.2g})"
+            )
+            best = max(best, (high / low, words))
+        return best[1]
 
     def _model(self, part: LayersParameters) -> Source:
         if "_source" not in vars(self):
@@ -261,3 +278,18 @@ def _shapes_in(part: LayersParameters) -> dict[str, tuple[int, int, int]]:
 def _operand(path: Path, layer: str, piece: str, transposed: bool) -> Tensor:
     values = TensorFile(path, f"{layer}/{piece}").load()
     return values.T if transposed else values
+
+
+def _line(row: Row, several: bool) -> str:
+    return f"{row['layer']}, {row['role']}" if several else str(row["layer"])
+
+
+def _values(rows: Sequence[Row], metric: str) -> tuple[list[str], list[str], dict[tuple[str, str], float | None]]:
+    """Lines, labels, and the mean over seeds at each pair."""
+    several = len({row["role"] for row in rows}) > 1
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((_line(row, several), str(row["label"])), []).append(row)
+    lines = list(dict.fromkeys(line for line, _ in groups))
+    labels = list(dict.fromkeys(label for _, label in groups))
+    return lines, labels, {key: mean_of(same, metric) for key, same in groups.items()}

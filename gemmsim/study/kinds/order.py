@@ -21,11 +21,9 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve
 from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
-from ..integer_ranges import numbers
 from ..operands import placement
-from ..parameters import Parameters, accumulators, at_least, option
-from .kind import Kind
-from .speed import macs_per_s
+from ..parameters import Parameters, accumulators, at_least, counts, option
+from .kind import Kind, macs_per_s
 
 __all__ = ["OVER", "Order", "OrderParameters"]
 
@@ -53,10 +51,6 @@ def _words(known: Mapping[str, Any]) -> Callable[[Any, str], tuple[str, ...]]:
     return read
 
 
-def _counts(given: Any, name: str) -> tuple[int, ...]:
-    return numbers(given, name, least=1)
-
-
 @dataclass(frozen=True)
 class OrderParameters(Parameters):
     """Accumulators and libraries x what varies x lengths x distributions."""
@@ -66,10 +60,10 @@ class OrderParameters(Parameters):
     spec: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
     library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries beside them: torch.mm, numpy.")
     over: tuple[str, ...] = option("batch,permutation,splits", _words(OVER), "What varies: batch, permutation, splits.")
-    batches: tuple[int, ...] = option("1,2,3,8,32", _counts, "Rows at a time.", metavar="RANGE")
+    batches: tuple[int, ...] = counts("1,2,3,8,32", "Rows at a time.")
     permutations: int = option(16, at_least(2, 10**4), "Orders tried, the given one among them.")
-    splits: tuple[int, ...] = option("1,2,4,8", _counts, "Numbers of slices.", metavar="RANGE")
-    K: tuple[int, ...] = option("1024", _counts, "Terms of each sum.", metavar="RANGE")
+    splits: tuple[int, ...] = counts("1,2,4,8", "Numbers of slices.")
+    K: tuple[int, ...] = counts("1024")
     dist: tuple[str, ...] = option("randn", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
@@ -99,7 +93,7 @@ class Order(Kind[OrderParameters]):
         shown = columns(**named, variants=",".join(map(str, variants)))
         macs = part.M * k * part.N * tried
         for curve in part.spec:
-            yield Cell(self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs, curve.label)
+            yield self.cell(curve, seed, shown, macs)
         if over != "splits":  # no library lets the caller choose its slices
             for library in part.library:
                 yield Cell(self.name, self.setting, "", seed, shown, macs=macs, label=library)

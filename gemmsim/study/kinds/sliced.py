@@ -18,12 +18,10 @@ from ..cells import Cell, Row, Scalar, columns
 from ..curves import Curve, curves
 from ..distributions import distributions, draw
 from ..errors import StudyError, nearest
-from ..integer_ranges import numbers
 from ..operands import Operands
-from ..parameters import Parameters, at_least, choice, option
-from .kind import Kind
+from ..parameters import Parameters, at_least, choice, counts, option
+from .kind import Kind, macs_per_s
 from .pivot import pivot_table, series
-from .speed import macs_per_s
 
 __all__ = ["Scheme", "Slicing", "SlicingParameters", "schemes"]
 
@@ -131,7 +129,7 @@ class SlicingParameters(Parameters):
         many=True,
         metavar="SPEC",
     )
-    K: tuple[int, ...] = option("1024", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE")
+    K: tuple[int, ...] = counts("1024")
     dist: tuple[str, ...] = option("randn", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(16, at_least(1), "Rows of the result.")
     N: int = option(16, at_least(1), "Columns of the result.")
@@ -163,10 +161,7 @@ class Slicing(Kind[SlicingParameters]):
                         )  # fmt: skip
                     for curve in part.spec:
                         shown = columns(**named, scheme=None, products=1)
-                        yield Cell(
-                            self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs,
-                            label=curve.label, operands=operands,
-                        )  # fmt: skip
+                        yield self.cell(curve, seed, shown, macs, operands)
 
     def inputs(self, cell: Cell, context: Any) -> Operands:
         """The operands that the cell's columns name, with their exact product rounded to float64."""

@@ -12,9 +12,8 @@ import gemmsim as gs
 from ..cells import Cell, Row, Scalar, columns
 from ..distributions import distributions
 from ..errors import StudyError
-from ..integer_ranges import numbers
 from ..operands import Operands, Placement, drawn, placement
-from ..parameters import Parameters, at_least, option, text
+from ..parameters import Parameters, at_least, counts, option, text
 from .growth import measure_product
 from .kind import Kind
 from .pivot import pivot_table, series
@@ -31,10 +30,6 @@ def _order(given: Any, name: str) -> str:
     return order
 
 
-def _bits(given: Any, name: str) -> tuple[int, ...]:
-    return numbers(given, name, least=1, most=32)
-
-
 @dataclass(frozen=True)
 class RandomBitsParameters(Parameters):
     """Numbers of random bits x lengths x distributions x seeds."""
@@ -43,10 +38,8 @@ class RandomBitsParameters(Parameters):
 
     format: str = option("e6m5", text, "Format of the register.")
     order: str = option("{}", _order, "Order of summation, {} for the register.")
-    r: tuple[int, ...] = option(
-        "1:13:+1", lambda g, n: numbers(g, n, least=1, most=32), "Random bits.", metavar="RANGE"
-    )
-    K: tuple[int, ...] = option("2048", lambda g, n: numbers(g, n, least=1), "Terms of each sum.", metavar="RANGE")
+    r: tuple[int, ...] = counts("1:13:+1", "Random bits.", most=32)
+    K: tuple[int, ...] = counts("2048")
     dist: tuple[str, ...] = option("rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")

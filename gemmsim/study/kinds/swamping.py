@@ -16,9 +16,8 @@ from ..distributions import distributions, draw
 from ..errors import StudyError
 from ..operands import Placement, placement
 from ..parameters import Parameters, accumulators, at_least, option
-from .kind import Kind
+from .kind import Kind, macs_per_s
 from .pivot import pivot_table, series
-from .speed import macs_per_s
 
 __all__ = ["Swamping", "SwampingParameters"]
 
@@ -57,19 +56,13 @@ class Swamping(Kind[SwampingParameters]):
             _needs_positions(curve, length)
         for dist in part.dist:
             for seed in range(part.seeds):
+                named: dict[str, Scalar] = {"K": part.K, "M": part.M, "N": part.N, "dist": dist, "in": str(part.in_)}
                 for curve in part.spec:
                     for first in range(0, part.K, length):
-                        named: dict[str, Scalar] = {
-                            "K": part.K,
-                            "M": part.M,
-                            "N": part.N,
-                            "dist": dist,
-                            "in": str(part.in_),
-                        }
-                        shown = columns(**named, over=f"{first}:{first + length}", middle=first + length / 2)
+                        over, middle = f"{first}:{first + length}", first + length / 2
+                        shown = columns(**named, over=over, middle=middle)
                         macs = part.M * (2 * first + length) * part.N
-                        stochastic = curve.stochastic
-                        yield Cell(self.name, self.setting, curve.spec, seed, shown, stochastic, macs, curve.label)
+                        yield self.cell(curve, seed, shown, macs)
 
     def evaluate(self, cell: Cell, inputs: Any) -> Mapping[str, Scalar]:
         """Shares of the additions of this part: those of all terms up to its end, less those up to its beginning."""

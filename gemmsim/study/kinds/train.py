@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from rich.table import Table
 from torch import Tensor
 
 import gemmsim as gs
@@ -18,16 +19,25 @@ from ..curves import Curve
 from ..errors import StudyError
 from ..networks.digits import Data, load_data
 from ..parameters import Parameters, accumulators, at_least, choice, option, real
+from ..plots.lines import Line, Picture, draw_lines
 from .kind import Kind
-from .train_report import train_finding, train_plot, train_table
+from .pivot import mean_of
 
-__all__ = ["ROLES", "Train", "TrainParameters", "Training", "roles", "train_digits"]
+__all__ = [
+    "ROLES",
+    "Train",
+    "TrainParameters",
+    "Training",
+    "roles",
+    "train_digits",
+]
 
 #: The three products of a layer: outputs, gradients of inputs, gradients of weights.
 ROLES = ("fprop", "dgrad", "wgrad")
 #: What computes the roles that are not studied: the same bits on every machine.
 PLAIN = ":fp32"
 LAYERS = ((64, 256), (256, 10))
+_WORDS = {"train_loss": "mean loss of the last epoch, nats", "accuracy": "test accuracy after the last epoch"}
 
 
 def roles(given: Any, name: str) -> tuple[str, ...]:
@@ -147,15 +157,58 @@ class Train(Kind[TrainParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each accumulator, a column for the products that have it."""
-        return train_table(rows, self.parts[0].metric, self.title)
+        metric = self.parts[0].metric
+        table = Table(title=self.title, caption=_WORDS[metric], title_justify="left", caption_justify="left")
+        table.add_column("accumulator")
+        roles = list(dict.fromkeys(row["roles"] for row in rows if row["what"] != "truth"))
+        for role in roles or ["none"]:
+            table.add_column(f"in {role}", justify="right")
+        truth = mean_of([row for row in rows if row["what"] == "truth"], metric)
+        if truth is not None:
+            table.add_row("fp32 everywhere", f"{truth:.3f}", *[""] * (len(roles) - 1), end_section=True)
+        others = [row for row in rows if row["what"] != "truth"]
+        for name in dict.fromkeys(_accumulator(row) for row in others):
+            groups = ([row for row in others if (_accumulator(row), row["roles"]) == (name, role)] for role in roles)
+            table.add_row(name, *(_shown(group, metric) for group in groups))
+        return table
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
         """Loss against epochs."""
-        train_plot(rows, self.finding(rows) or self.title, path)
+        finding = self.finding(rows) or self.title
+        lines = []
+        accumulators = list(dict.fromkeys(_accumulator(row) for row in rows))
+        roles = list(dict.fromkeys(row["roles"] for row in rows if row["what"] != "truth"))
+        for label in dict.fromkeys(row["label"] for row in rows):
+            group = [row for row in rows if row["label"] == label]
+            runs = [[float(text) for text in row["curve"].split()] for row in group]
+            epochs = list(zip(*runs, strict=False))
+            points = [(epoch + 1.0, sum(values) / len(values)) for epoch, values in enumerate(epochs)]
+            spread = [(min(values), max(values)) for values in epochs]
+            role = group[0]["roles"]
+            dash = roles.index(role) if role in roles else 0
+            lines.append(Line(label, points, spread, colour=accumulators.index(_accumulator(group[0])), dash=dash))
+        first = rows[0]
+        picture = Picture(
+            finding=finding,
+            subject=f"network 64-256-10 on handwritten digits, batches of {first['batch']}, rate {first['rate']:g}",
+            x="epoch",
+            y="training loss, mean of the epoch (nats)",
+            log_x=False,
+        )
+        draw_lines(lines, picture, path)
 
     def finding(self, rows: Sequence[Row]) -> str:
         """Test accuracies at the end, beside that with fp32 sums."""
-        return train_finding(rows)
+        labels = list(dict.fromkeys(row["label"] for row in rows))
+        found = {label: mean_of([row for row in rows if row["label"] == label], "accuracy") for label in labels}
+        known = [(value, label) for label, value in found.items() if value is not None]
+        if len(known) < 2:
+            return ""
+        (worst, last), truth = min(known), mean_of([row for row in rows if row["what"] == "truth"], "accuracy")
+        close = [label for value, label in known if truth is not None and label != "fp32" and value >= truth - 0.01]
+        start = f"Accuracy {100 * truth:.1f} % with fp32 sums" if truth is not None else "Accuracy"
+        near = f"; within a point of it: {', '.join(close)}" if close else ""
+        return f"{start}{near}; worst: {last}, {100 * worst:.1f} %"
 
 
 def train_digits(data: Data, formats: gs.QAffineFormats, epochs: int, batch: int, rate: float, seed: int) -> Training:
@@ -214,3 +267,15 @@ def _forward(images: Tensor, parameters: list[Tensor], formats: gs.QAffineFormat
     w1, b1, w2, b2 = parameters
     hidden = torch.relu(gs.qlinear(images, w1, b1, formats, seed=seed))
     return gs.qlinear(hidden, w2, b2, formats, seed=seed + 1)
+
+
+def _accumulator(row: Row) -> str:
+    """The label without the roles that it ends with."""
+    return str(row["label"]).removesuffix(f" {row['roles']}")
+
+
+def _shown(group: Sequence[Row], metric: str) -> str:
+    mean = mean_of(group, metric)
+    if mean is None:
+        return "diverged" if group else ""
+    return f"{mean:.3f}"

@@ -9,8 +9,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from gemmsim._files import replacing
+
 from ..errors import StudyError
-from ..files import atomic_path, writing
+from ..files import writing
 from ..glossary import COLUMNS
 
 __all__ = [
@@ -86,7 +88,7 @@ def save(drawn: Any, path: Path, *, description: str = "") -> None:
     with matplotlib.rc_context({**settings, "figure.autolayout": False, "figure.constrained_layout.use": False}):
         drawn.set_layout_engine(None)
         for one in files if path in files else (path,):
-            with writing(one) if one != path else contextlib.nullcontext(), atomic_path(one) as temporary:
+            with writing(one) if one != path else contextlib.nullcontext(), replacing(one) as temporary:
                 _write(drawn, temporary, {name: text for name, text in words.items() if text})
             files[one] = True
 

@@ -68,7 +68,7 @@ def blackwell(monkeypatch):
     calls = []
     monkeypatch.setattr(torch, "_scaled_mm", _stand_in(calls))
     capability = lambda native, device: None if (10, 0) >= native.oldest else Refusal("too old")  # noqa: E731
-    monkeypatch.setattr("gemmsim.backends.cublas.coded.cpu_refuses", lambda native: capability(native, None))
+    monkeypatch.setattr("gemmsim.backends.cublas.block_scaled.cpu_refuses", lambda native: capability(native, None))
     return calls
 
 

@@ -11,8 +11,8 @@ from support.cuda_gemm import compile_on_host, host_codes, host_gemm, sources_of
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.backends import cpu
+from gemmsim.backends.cuda.codes import code_format, decoded
 from gemmsim.backends.cuda.simt import tile_heuristic
-from gemmsim.backends.cuda.simt.codes import code_format, decoded
 from gemmsim.formats import FormatError, parse
 
 FORMATS = """e4m3 e5m2 e3m2 e2m3 e2m1 e8m0 e4m3fnuz e5m2fnuz ieee_e4m3 e1m6 e7m0 e5m2/ftz binary8p1se binary8p3sf binary8p7se

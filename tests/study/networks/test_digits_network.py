@@ -10,7 +10,7 @@ from support import assert_bitwise_equal
 from support.rounding import gamma
 
 from gemmsim.study.errors import StudyError
-from gemmsim.study.networks import digits, make, training
+from gemmsim.study.networks import digits, make
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +72,10 @@ def test_training_is_the_same_twice_whatever_the_threads(data):
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        first = training.train(data, epochs=2)
+        first = make.train(data, epochs=2)
         torch.set_num_threads(2)
         torch.manual_seed(123)
-        second = training.train(data, epochs=2)
+        second = make.train(data, epochs=2)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
@@ -84,7 +84,7 @@ def test_training_is_the_same_twice_whatever_the_threads(data):
 
 
 def test_the_script_writes_a_file_that_is_read_back(data, tmp_path, monkeypatch, capsys):
-    short = training.train(data, epochs=1)
+    short = make.train(data, epochs=1)
     monkeypatch.setattr(make, "train", lambda data, **given: short)
     make.main(["--out", str(tmp_path / "made")])
     monkeypatch.setattr(digits, "files", lambda package: tmp_path / "made")

@@ -8,7 +8,7 @@ from functools import lru_cache
 from gemmsim.formats import E8M0, BlockFormat
 from gemmsim.lowering.blocks import BlockRule, block_numbers, encode_factors
 
-from ..simt.codes import CodeFormat, code_format
+from ..codes import CodeFormat, code_format
 
 __all__ = ["mx_literal"]
 

@@ -1,16 +1,20 @@
 """Finds compiled kernels in memory, else on disk, else compiles them. Several processes may share one folder.
 
-A write makes a temporary file and renames it (``cuda.core.utils.FileStreamProgramCache``). A read checks every byte
-(``cache_entry.py``). So there is no half-written entry, and a damaged one counts as missing. A folder that cannot be
-read or written costs one warning and compile time; it never gives a wrong kernel and never an error. Nothing is created
-on disk before a kernel has been compiled.
+A write makes a temporary file and renames it (``cuda.core.utils.FileStreamProgramCache``). A read checks every byte. So
+there is no half-written entry, and a damaged one counts as missing. A folder that cannot be read or written costs one
+warning and compile time; it never gives a wrong kernel and never an error. Nothing is created on disk before a kernel
+has been compiled.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +22,11 @@ from typing import Any
 from ..errors import CacheWarning, CudaError, message
 from .bindings import cuda_core_utils
 from .cache_dir import ENVIRONMENT, cache_folder
-from .cache_entry import EntryInfo, pack_entry, unpack_entry
 from .compile import CompiledKernel, compile_kernel, kernel_key
 from .source import KernelSource
 from .toolchain import toolchain
 
-__all__ = ["KernelCache", "kernel_cache"]
+__all__ = ["EntryInfo", "KernelCache", "kernel_cache", "pack_entry", "unpack_entry"]
 
 
 class KernelCache:
@@ -164,3 +167,44 @@ def _cache_of(folder: Path) -> KernelCache:
 def kernel_cache() -> KernelCache:
     """Return the cache of the folder that ``cache_folder`` returns now."""
     return _cache_of(cache_folder())
+
+
+# An entry is one file. The machine code comes first, so that cuobjdump and nvdisasm can read the file directly. The
+# description and a checksum over both follow, so that a damaged or truncated file is recognised, whatever wrote it.
+_MAGIC = b"gemmsim\1"
+_TAIL = struct.Struct("<II32s8s")  # bytes of code, bytes of description, SHA-256 of both, magic
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """The description of an entry, which ``gemmsim kernels list`` shows.
+
+    ``digest`` is that of the headers and versions with which the entry was made.
+    """
+
+    family: str
+    name: str
+    arch: str
+    seconds: float
+    digest: str
+
+
+def pack_entry(cubin: bytes, info: EntryInfo) -> bytes:
+    """Return the bytes of an entry."""
+    body = cubin + json.dumps(asdict(info)).encode()
+    tail = _TAIL.pack(len(cubin), len(body) - len(cubin), hashlib.sha256(body).digest(), _MAGIC)
+    return body + tail
+
+
+def unpack_entry(data: bytes) -> tuple[bytes, EntryInfo] | None:
+    """Return machine code and description; None unless every byte is as ``pack_entry`` wrote it."""
+    if len(data) < _TAIL.size:
+        return None
+    code_size, info_size, digest, magic = _TAIL.unpack(data[-_TAIL.size :])
+    body = data[: -_TAIL.size]
+    if magic != _MAGIC or code_size + info_size != len(body) or hashlib.sha256(body).digest() != digest:
+        return None
+    try:
+        return body[:code_size], EntryInfo(**json.loads(body[code_size:]))
+    except (ValueError, TypeError):  # an entry of another version
+        return None

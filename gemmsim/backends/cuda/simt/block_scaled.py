@@ -19,10 +19,10 @@ from ...encoded_operand import Coded
 from ...epilogue import Finish
 from ...product import Ran
 from ..casts.cast import quantize
+from ..codes import CodeFormat, code_format
 from ..jit.launch import launch
 from ..jit.source import KernelSource
 from ..ran import ran
-from .codes import CodeFormat, code_format
 from .gemm import (
     blocks_of,
     cast_operands,

@@ -10,8 +10,8 @@ import torch
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import E4M3, Cast
 
+from ..codes import code_format
 from ..jit.source import KernelSource
-from .codes import code_format
 from .gemm_operands import FinishText, Operands
 from .gemm_source import gemm_source
 from .split_k import join_source, part_source

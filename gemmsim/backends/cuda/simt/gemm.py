@@ -28,10 +28,10 @@ from ...product import Ran
 from ...stored_elements import stored
 from ..casts.cast import needs_exact as needs_integers
 from ..casts.cast import quantize
+from ..codes import CodeFormat
 from ..jit.launch import launch
 from ..jit.source import KernelSource
 from ..ran import ran
-from .codes import CodeFormat
 from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_operands import ANY_STRIDES, LINES_CONTIGUOUS, TERMS_CONTIGUOUS, FinishText, Operands, program_of
 from .gemm_source import GemmKernel, gemm_source, is_permuted

@@ -13,7 +13,7 @@ from gemmsim.formats import Cast, FixedFormat, FloatFormat, Format, FormatError,
 from gemmsim.lowering.casts import cast_numbers
 
 from ...product import Ran
-from .codes import CodeFormat, code_format
+from ..codes import CodeFormat, code_format
 from .gemm import product, terms_of
 
 __all__ = ["gemm_codes"]

@@ -17,8 +17,8 @@ from gemmsim.lowering.casts import cast_numbers, stays_in_float32
 from gemmsim.lowering.program import Program
 
 from ...dtypes import KERNEL_DTYPES
+from ..codes import CodeFormat
 from ..jit.source import cast_literal
-from .codes import CodeFormat
 from .table_facts import TableFacts
 
 __all__ = [

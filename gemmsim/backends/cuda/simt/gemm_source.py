@@ -16,8 +16,8 @@ from gemmsim.lowering.events import least_normals
 from gemmsim.lowering.program import HardwareStep, Program
 
 from ...dtypes import KERNEL_DTYPES
+from ..codes import CodeFormat, code_format
 from ..jit.source import KernelSource, cast_literal, double_literal
-from .codes import CodeFormat, code_format
 from .gemm_operands import (
     ANY_STRIDES,
     TERMS_CONTIGUOUS,

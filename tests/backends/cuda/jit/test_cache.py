@@ -18,7 +18,7 @@ from support.cuda import tiny_kernel
 from gemmsim.backends import cuda
 from gemmsim.backends.cuda.jit import cache as cache_module
 from gemmsim.backends.cuda.jit import cache_dir as folder_module
-from gemmsim.backends.cuda.jit.cache_entry import EntryInfo, pack_entry, unpack_entry
+from gemmsim.backends.cuda.jit.cache import EntryInfo, pack_entry, unpack_entry
 
 ARCH = "sm_90a"
 

@@ -1,4 +1,4 @@
-"""Lowerings in compiled code, under functorch's transforms, of fake tensors, with random bits: eager's bits everywhere."""
+"""Overrides in compiled code, under functorch's transforms, of fake tensors, with random bits: eager's bits everywhere."""
 
 import pytest
 import torch
