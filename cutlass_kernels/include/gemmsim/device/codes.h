@@ -10,7 +10,7 @@ template <> struct Storage<CODES> {
 };
 
 // A code is a sign bit, if any, above a magnitude E * 2^trailing + T. gemmsim/formats/float_codec.py defines its value. If `whole`,
-// the code is an integer. gemmsim/backends/cuda/simt/codes.py writes these records.
+// the code is an integer. gemmsim/backends/cuda/codes.py writes these records.
 struct CodeFormat {
     int32_t bits, trailing, quantum;  // of a code; of its significand without the leading one; exponent of the smallest quantum
     int32_t finite, infinity;         // magnitudes below `finite` are numbers; the magnitude of infinity, or -1
