@@ -1,7 +1,5 @@
 """microxcaling's ``mx.formats``."""
 
-from __future__ import annotations
-
 from .elements import ElemFormat as ElemFormat
 from .elements import RoundingMode as RoundingMode
 from .elements import _get_format_params as _get_format_params
@@ -10,11 +8,3 @@ from .elements import _get_min_norm as _get_min_norm
 
 FP32_EXPONENT_BIAS = 127
 FP32_MIN_NORMAL = 2.0**-126
-
-__all__ = [
-    "ElemFormat",
-    "RoundingMode",
-    "_get_format_params",
-    "_get_max_norm",
-    "_get_min_norm",
-]

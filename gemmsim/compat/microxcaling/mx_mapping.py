@@ -1,7 +1,5 @@
 """microxcaling's ``mx.mx_mapping``: PyTorch's functions and modules exchanged for quantised ones."""
 
-from __future__ import annotations
-
 from .activations import GELU as GELU
 from .activations import LeakyReLU as LeakyReLU
 from .activations import ReLU as ReLU
@@ -26,7 +24,7 @@ from .convolutions import conv1d as conv1d
 from .convolutions import conv2d as conv2d
 from .convolutions import conv3d as conv3d
 from .gemms import Linear as Linear
-from .gemms import addmm as addmm_mx
+from .gemms import addmm as _addmm
 from .gemms import bmm as bmm
 from .gemms import linear as linear
 from .gemms import matmul as matmul
@@ -57,59 +55,4 @@ from .simd import simd_square as simd_square
 from .simd import simd_sub as simd_sub
 from .specs import apply_mx_specs as apply_mx_specs
 
-__all__ = [
-    "addmm_mx",
-    "AdaptiveAvgPool2d",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose2d",
-    "FUNCTION_MAPPING",
-    "GELU",
-    "GroupNorm",
-    "LSTM",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "MODULE_MAPPING",
-    "ReLU",
-    "ReLU6",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "adaptive_avg_pool2d",
-    "apply_mx_specs",
-    "batch_norm",
-    "bmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "gelu",
-    "group_norm",
-    "inject_pyt_ops",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "matmul",
-    "relu",
-    "relu6",
-    "sigmoid",
-    "silu",
-    "simd_add",
-    "simd_div",
-    "simd_exp",
-    "simd_log",
-    "simd_mul",
-    "simd_norm",
-    "simd_reduce_mean",
-    "simd_reduce_sum",
-    "simd_square",
-    "simd_sub",
-    "softmax",
-    "tanh",
-    "tracer_decorator",
-]
+addmm_mx = _addmm

@@ -1,7 +1,5 @@
 """microxcaling's ``mx.mx_ops``: rounding of blocks and its steps."""
 
-from __future__ import annotations
-
 from .blocks import _quantize_mx as _quantize_mx
 from .blocks import quantize_mx_op as quantize_mx_op
 from .elements import ElemFormat as ElemFormat
@@ -13,17 +11,3 @@ from .specs import mx_assert_test as mx_assert_test
 from .tiles import _reshape_to_blocks as _reshape_to_blocks
 from .tiles import _shared_exponents as _shared_exponents
 from .tiles import _undo_reshape_to_blocks as _undo_reshape_to_blocks
-
-__all__ = [
-    "ElemFormat",
-    "FP32_EXPONENT_BIAS",
-    "FP32_MIN_NORMAL",
-    "RoundingMode",
-    "_get_format_params",
-    "_quantize_mx",
-    "_reshape_to_blocks",
-    "_shared_exponents",
-    "_undo_reshape_to_blocks",
-    "mx_assert_test",
-    "quantize_mx_op",
-]

@@ -1,7 +1,5 @@
 """microxcaling's ``mx.simd_ops``, and of its ``vector_ops`` what the module has too."""
 
-from __future__ import annotations
-
 from .simd import simd_add as simd_add
 from .simd import simd_div as simd_div
 from .simd import simd_exp as simd_exp
@@ -26,30 +24,3 @@ from .vector_ops import vec_reduce_sum as vec_reduce_sum
 from .vector_ops import vec_sqrt as vec_sqrt
 from .vector_ops import vec_sub as vec_sub
 from .vector_ops import vec_tanh as vec_tanh
-
-__all__ = [
-    "simd_add",
-    "simd_div",
-    "simd_exp",
-    "simd_log",
-    "simd_mul",
-    "simd_norm",
-    "simd_reduce_mean",
-    "simd_reduce_sum",
-    "simd_split",
-    "simd_sqrt",
-    "simd_square",
-    "simd_sub",
-    "vec_add",
-    "vec_div",
-    "vec_exp",
-    "vec_exp2",
-    "vec_mul",
-    "vec_quantize",
-    "vec_recip",
-    "vec_reduce_mean",
-    "vec_reduce_sum",
-    "vec_sqrt",
-    "vec_sub",
-    "vec_tanh",
-]
