@@ -166,4 +166,4 @@ class Vector:
 
     def mean(self, x: Tensor, dim: Sequence[int], keepdim: bool = True) -> Tensor:
         """The rounded sum over the count, rounded."""
-        return self.div(self.sum(x, dim, keepdim), math.prod(x.shape[d] for d in dim))
+        return self.div(self.sum(x, dim, keepdim), math.prod([x.shape[d] for d in dim]))
