@@ -1,11 +1,10 @@
 """mptorch.optim: gemmsim's optimizers, whose arguments are mptorch's. Quantisers are functions of one tensor (QOptim)
 or three (``x + y * z``), or gemmsim's formats."""
 
-from gemmsim.optim import QSGD as QSGD
-from gemmsim.optim import QAdam as QAdam
-from gemmsim.optim import QAdamW as QAdamW
-from gemmsim.optim import QOptim as QOptim
+from gemmsim.optim import QSGD, QAdam, QAdamW, QOptim
 
 #: Older names.
 OptimLP = QOptim
 OptimMP = QOptim
+
+__all__ = ["OptimLP", "OptimMP", "QAdam", "QAdamW", "QOptim", "QSGD"]

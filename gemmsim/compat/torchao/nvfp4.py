@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
-from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.nn.weights import linear_like
 
 from ..own_fields import OwnFields
 from .conversions import swizzle
@@ -307,12 +307,10 @@ class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
         Raises:
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
         """
-        refuse_computed("NVFP4ObservedLinear.from_float", module)
-        made = cls(module.in_features, module.out_features, module.bias is not None, device="meta")
-        made.weight, made.bias = module.weight, module.bias
+        made = linear_like(cls, module)
+        made.weight = module.weight
         made.amax = torch.zeros((), dtype=torch.float32, device=module.weight.device)
-        take_hooks(made, module)
-        return made.train(module.training)
+        return made
 
     def forward(self, input: Tensor) -> Tensor:
         """``torch.nn.Linear``'s result."""
