@@ -69,6 +69,14 @@ def _known(elem_dtype: object) -> DType:
 
 
 def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
+    """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
+
+    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
+    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
+
+    Raises:
+        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
+    """
     name, packing = _format(elem_dtype_name, block_size)
     codes, scales, _ = gs.mx.encode(data_hp.detach(), name, packing=packing)
     return scales, codes.view(torch.int8) if elem_dtype_name == str(int8) else codes
@@ -82,41 +90,18 @@ def _dequantize(
     target_dtype: torch.dtype,
     block_dim: int,
 ) -> Tensor:
-    name, packing = _format(elem_dtype_name, block_size)
-    codes = data_lp.detach().view(torch.uint8)
-    return gs.mx.decode((codes, shared_exp_e8m0), name, dim=block_dim, packing=packing, dtype=target_dtype)
-
-
-@torch.library.custom_op("torchmx::quantize_mx", mutates_args=())
-def quantize_mx(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
-    """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
-
-    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
-    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
-
-    Raises:
-        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
-    """
-    return _quantize(data_hp, elem_dtype_name, block_size)
-
-
-@torch.library.custom_op("torchmx::dequantize_mx", mutates_args=())
-def dequantize_mx(
-    data_lp: Tensor,
-    shared_exp_e8m0: Tensor,
-    elem_dtype_name: str,
-    block_size: int,
-    target_dtype: torch.dtype,
-    block_dim: int,
-) -> Tensor:
     """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
     """
-    return _dequantize(data_lp, shared_exp_e8m0, elem_dtype_name, block_size, target_dtype, block_dim)
+    name, packing = _format(elem_dtype_name, block_size)
+    codes = data_lp.detach().view(torch.uint8)
+    return gs.mx.decode((codes, shared_exp_e8m0), name, dim=block_dim, packing=packing, dtype=target_dtype)
 
 
+quantize_mx = torch.library.custom_op("torchmx::quantize_mx", _quantize, mutates_args=())
+dequantize_mx = torch.library.custom_op("torchmx::dequantize_mx", _dequantize, mutates_args=())
 torch.library.register_fake("torchmx::quantize_mx", _quantize)
 torch.library.register_fake("torchmx::dequantize_mx", _dequantize)
 # An operator's own signature is (*args, **kwargs).
