@@ -96,7 +96,7 @@ def _largest(emax: int, mbits: int) -> float:
 
 
 def _get_max_norm(ebits: int, mbits: int) -> float:
-    """Largest finite value of an IEEE-like format."""
+    """Largest finite value of an IEEE-like format; ``AssertionError`` for those of fewer than five exponent bits."""
     if ebits < 5:
         raise AssertionError("invalid for floats that don't define NaN")
     return _largest(2 ** (ebits - 1) - 1, mbits)
