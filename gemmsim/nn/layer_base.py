@@ -106,7 +106,7 @@ class HasQuants:
         return {"fwd_quant": self.fwd_quant, "bwd_quant": self.bwd_quant}
 
     def extra_repr(self) -> str:
-        """The arguments of torch's module, and the quantisers."""
+        """The arguments of torch's module, its spec where it has one, and the quantisers."""
         first = super().extra_repr()  # type: ignore[misc]
         quants = [f"{name}={value!s}" for name, value in self._steps.items() if value is not None]
         return ", ".join([first, *quants] if first else quants)
