@@ -69,8 +69,8 @@ class MXInferenceLinear(Emulated, nn.Linear):
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
         """
-        refuse_no_weight(f"{cls.__name__}.from_float", module)
         made = linear_like(cls, module, config=config)
+        refuse_no_weight(f"{cls.__name__}.from_float", module)
         made._encode(module.weight)
         return made
 

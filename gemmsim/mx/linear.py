@@ -72,8 +72,8 @@ class MXLinear(Emulated, nn.Linear):
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
         """
-        refuse_no_weight(f"{cls.__name__}.from_float", module)
         made = linear_like(cls, module, config=config)
+        refuse_no_weight(f"{cls.__name__}.from_float", module)
         made.weight = module.weight
         return made
 
