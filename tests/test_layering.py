@@ -49,7 +49,7 @@ FACES = {
     },
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant"),
-        *("backends.cublas", "nn.undoing", "nn.weights", "ops.lazy_dynamo", "train"),
+        *("backends.cublas", "formats.dmatrix_names", "nn.undoing", "nn.weights", "ops.lazy_dynamo", "train"),
     },
     "train": {""},
     "comparison": {"", "formats", "arithmetic", "ops.arrays"},

@@ -26,8 +26,7 @@ _LOG = "the log of the reference: what a step tells, once"
 
 #: Function, with its class, -> why it takes more than eight arguments.
 REASONS = {
-    **dict.fromkeys(("qconv1d", "qconv2d", "qconv3d"), _PYTORCH),
-    **dict.fromkeys(("qconv_transpose1d", "qconv_transpose2d", "qconv_transpose3d"), _PYTORCH),
+    **dict.fromkeys(("_qconv", "_qconv_transpose"), _PYTORCH),
     **dict.fromkeys(("qattention", "qbatchnorm", "qembedding", "qavgpool"), _PYTORCH),
     **dict.fromkeys(("QMultiheadAttention.__init__", "_QBatchNorm.__init__", "QEmbedding.__init__"), _PYTORCH),
     **dict.fromkeys(("QAdam.__init__", "QAdamW.__init__", "QSGD.__init__"), _PYTORCH),

@@ -21,6 +21,7 @@ __all__ = [
     "is_tensor_format_name",
     "parse_shorthand",
     "parse_tensor_format",
+    "patterns",
 ]
 
 #: Formats of whole tensors: blocks share something, or rounding is no ``Cast``. New kinds join here, in both lines.
@@ -33,16 +34,31 @@ _USAGE = (
 )
 _INT = "([+-]?[0-9]{1,9})"
 _BLOCK = r"\{([+-]?[0-9]{1,9})(?:,([+-]?[0-9]{1,3}))?\}"
-_FIXED = rf"XP\[{_INT},{_INT}\]\(([A-Z_])([A-Z_])([UDNS])\)"
-_FLOAT = rf"FP\[([01])\|{_INT}\|{_INT},{_INT}\]\(([A-Z_])([UDNS])\)"
-_PATTERNS = {
-    "XP": re.compile(_FIXED),
-    "FP": re.compile(_FLOAT),
-    "BFP": re.compile(rf"BFP\[{_INT}\|8\]{_BLOCK}\(([A-Z_])([UDNS])\)"),
-    "SBFP": re.compile(rf"SBFP<({_FIXED})><({_FLOAT})>{_BLOCK}"),
-    "MXFP": re.compile(rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}"),
-    "MXINT": re.compile(rf"MXINT([0-9]{{1,3}}){_BLOCK}"),
-}
+
+
+def patterns(
+    sign: str = "[01]", flag: str = "[A-Z_]", rounding: str = "[UDNS]", mxfp_end: str = ""
+) -> dict[str, re.Pattern[str]]:
+    """Names by the letters they start with, in the order that these are tried.
+
+    Args:
+        sign, flag, rounding: what may stand for the sign bits of FP, for clamping and its like, and for a rounding.
+        mxfp_end: what may follow an MXFP name.
+    """
+    fixed = rf"XP\[{_INT},{_INT}\]\(({flag})({flag})({rounding})\)"
+    floating = rf"FP\[({sign})\|{_INT}\|{_INT},{_INT}\]\(({flag})({rounding})\)"
+    texts = {
+        "XP": fixed,
+        "FP": floating,
+        "BFP": rf"BFP\[{_INT}\|8\]{_BLOCK}\(({flag})({rounding})\)",
+        "SBFP": rf"SBFP<({fixed})><({floating})>{_BLOCK}",
+        "MXFP": rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}{mxfp_end}",
+        "MXINT": rf"MXINT([0-9]{{1,3}}){_BLOCK}",
+    }
+    return {kind: re.compile(text) for kind, text in texts.items()}
+
+
+_PATTERNS = patterns()
 
 
 def is_tensor_format_name(text: str) -> bool:
@@ -79,7 +95,7 @@ def parse_shorthand(text: str) -> TensorFormat | Cast:
     """
     base, *options = re.sub(r"\s+", "", text).split("/")
     base = base.upper()
-    kind = next(key for key in ("XP", "FP", "BFP", "SBFP", "MXFP", "MXINT") if base.startswith(key))
+    kind = next(key for key in _PATTERNS if base.startswith(key))
     match = _PATTERNS[kind].fullmatch(base)
     if match is None or len(options) > 1:
         raise FormatError(f"format {shown(text)}; allowed: {_USAGE}.\n  Check brackets and letters.")

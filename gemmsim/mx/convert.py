@@ -25,6 +25,7 @@ from .arguments import (
     packing_constant,
     scale_shape,
 )
+from .layout import room
 from .operators import decode_into_op, decode_op, encode_into_op, encode_op, quantize_into_op, quantize_op
 
 __all__ = ["Encoded", "decode", "encode", "quantize", "tensor_scale"]
@@ -137,14 +138,8 @@ def decode(
     check_codes("mx.decode", "codes", codes)
     where = check_dim("mx.decode", codes.dim(), dim)
     how = packing_constant("mx.decode", fmt, packing)
-    room = (
-        codes.shape[where]
-        if how == "bytes"
-        else codes.shape[where] // 3 * 4
-        if how == "dense"
-        else 2 * codes.shape[where]
-    )
-    size = (room if out is None else out.shape[where]) if size is None else size
+    if size is None:
+        size = room(codes.shape[where], how) if out is None else out.shape[where]
     shape = [*codes.shape[:where], size, *codes.shape[where + 1 :]]
     check_codes("mx.decode", "codes", codes, code_shape(shape, where, how))
     check_codes("mx.decode", "scales", scales, scale_shape(shape, where, meaning.block_size))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn.emulated_marker import Emulated
-from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.nn.weights import linear_like
 from gemmsim.ops.errors import message
 
 from .configs import MXInferenceConfig, short_config
@@ -69,14 +69,10 @@ class MXInferenceLinear(Emulated, nn.Linear):
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
         """
-        refuse_computed(f"{cls.__name__}.from_float", module)
+        made = linear_like(cls, module, config=config)
         refuse_no_weight(f"{cls.__name__}.from_float", module)
-        has_bias = module.bias is not None
-        made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
-        made.bias = module.bias
         made._encode(module.weight)
-        take_hooks(made, module)
-        return made.train(module.training)
+        return made
 
     def _encode(self, weight: Tensor) -> None:
         encoded = to_mx(weight.detach(), self.config.weight, act_format=self.config.activation)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn.emulated_marker import Emulated
-from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.nn.weights import linear_like
 
 from .configs import MXLinearConfig, short_config
 from .errors import refuse_no_weight
@@ -72,13 +72,10 @@ class MXLinear(Emulated, nn.Linear):
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
         """
-        refuse_computed(f"{cls.__name__}.from_float", module)
+        made = linear_like(cls, module, config=config)
         refuse_no_weight(f"{cls.__name__}.from_float", module)
-        has_bias = module.bias is not None
-        made = cls(module.in_features, module.out_features, has_bias, device="meta", config=config)
-        made.weight, made.bias = module.weight, module.bias
-        take_hooks(made, module)
-        return made.train(module.training)
+        made.weight = module.weight
+        return made
 
     def forward(self, input: Tensor) -> Tensor:
         """``input @ weight.T + bias``, of shape (..., out_features)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,19 +84,9 @@ def _shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
 
 
 def _mm_fake(
-    a: Tensor,
-    a_scales: Tensor | None,
-    a_tensor_scale: Tensor | None,
-    a_packing: str,
-    b: Tensor,
-    b_scales: Tensor | None,
-    b_tensor_scale: Tensor | None,
-    b_packing: str,
-    k: int,
-    spec: str,
-    seed: int | None,
-    out_dtype: torch.dtype,
+    a: Tensor, a_scales: Tensor | None, a_tensor_scale: Tensor | None, a_packing: str, b: Tensor, *rest: Any
 ) -> Tensor:
+    *_, spec, _, out_dtype = rest
     spec_of(spec)
     check_out_dtype("mx.matmul", out_dtype)
     return a.new_empty(_shape(a, b), dtype=out_dtype)

@@ -19,14 +19,7 @@ from gemmsim.ops.registration import define
 from . import batching
 from .arguments import block_of, check_codes, code_shape, scale_shape
 
-__all__ = [
-    "decode_into_op",
-    "decode_op",
-    "encode_into_op",
-    "encode_op",
-    "quantize_into_op",
-    "quantize_op",
-]
+__all__ = ["decode_into_op", "decode_op", "encode_into_op", "encode_op", "quantize_into_op", "quantize_op"]
 
 
 def _encode_into(

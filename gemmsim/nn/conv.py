@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -13,7 +14,7 @@ from .affine_base import AffineModule
 __all__ = ["QConv1d", "QConv2d", "QConv3d", "QLazyConv1d", "QLazyConv2d", "QLazyConv3d"]
 
 
-class _Conv1d(AffineModule):
+class _Conv(AffineModule):
     weight: Any
     bias: Any
     stride: Any
@@ -21,10 +22,12 @@ class _Conv1d(AffineModule):
     dilation: Any
     groups: Any
     padding_mode: Any
+    #: Of as many dimensions as the module has.
+    _function: ClassVar[Callable[..., Tensor]]
 
     def forward(self, input: Tensor) -> Tensor:
-        """``gemmsim.qconv1d`` with the module's arguments."""
-        return qconv1d(
+        """``gemmsim.qconv1d``, ``qconv2d`` or ``qconv3d`` with the module's arguments."""
+        return self._function(
             input,
             self.weight,
             self.bias,
@@ -37,94 +40,52 @@ class _Conv1d(AffineModule):
         )
 
 
-class _Conv2d(AffineModule):
-    weight: Any
-    bias: Any
-    stride: Any
-    padding: Any
-    dilation: Any
-    groups: Any
-    padding_mode: Any
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``gemmsim.qconv2d`` with the module's arguments."""
-        return qconv2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-            self.formats,
-            padding_mode=self.padding_mode,
-        )
-
-
-class _Conv3d(AffineModule):
-    weight: Any
-    bias: Any
-    stride: Any
-    padding: Any
-    dilation: Any
-    groups: Any
-    padding_mode: Any
-
-    def forward(self, input: Tensor) -> Tensor:
-        """``gemmsim.qconv3d`` with the module's arguments."""
-        return qconv3d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-            self.formats,
-            padding_mode=self.padding_mode,
-        )
-
-
-class QConv1d(_Conv1d, nn.Conv1d):
+class QConv1d(_Conv, nn.Conv1d):
     """``torch.nn.Conv1d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv1d``."""
 
     float_class = nn.Conv1d
+    _function = staticmethod(qconv1d)
 
 
-class QLazyConv1d(_Conv1d, nn.LazyConv1d):
+class QLazyConv1d(_Conv, nn.LazyConv1d):
     """``torch.nn.LazyConv1d`` with its arguments and ``spec``; its first input makes it a ``QConv1d``."""
 
     cls_to_become = QConv1d
     float_class = nn.Conv1d
+    _function = staticmethod(qconv1d)
     from_float = QConv1d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
-class QConv2d(_Conv2d, nn.Conv2d):
+class QConv2d(_Conv, nn.Conv2d):
     """``torch.nn.Conv2d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv2d``."""
 
     float_class = nn.Conv2d
+    _function = staticmethod(qconv2d)
 
 
-class QLazyConv2d(_Conv2d, nn.LazyConv2d):
+class QLazyConv2d(_Conv, nn.LazyConv2d):
     """``torch.nn.LazyConv2d`` with its arguments and ``spec``; its first input makes it a ``QConv2d``."""
 
     cls_to_become = QConv2d
     float_class = nn.Conv2d
+    _function = staticmethod(qconv2d)
     from_float = QConv2d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
-class QConv3d(_Conv3d, nn.Conv3d):
+class QConv3d(_Conv, nn.Conv3d):
     """``torch.nn.Conv3d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a string;
     None is PyTorch's own. Values and errors are those of ``gemmsim.qconv3d``."""
 
     float_class = nn.Conv3d
+    _function = staticmethod(qconv3d)
 
 
-class QLazyConv3d(_Conv3d, nn.LazyConv3d):
+class QLazyConv3d(_Conv, nn.LazyConv3d):
     """``torch.nn.LazyConv3d`` with its arguments and ``spec``; its first input makes it a ``QConv3d``."""
 
     cls_to_become = QConv3d
     float_class = nn.Conv3d
+    _function = staticmethod(qconv3d)
     from_float = QConv3d.from_float  # type: ignore[assignment]  # it is what the class becomes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 
-class _ConvTranspose1d(AffineModule):
+class _ConvTranspose(AffineModule):
     weight: Any
     bias: Any
     stride: Any
@@ -28,10 +29,12 @@ class _ConvTranspose1d(AffineModule):
     output_padding: Any
     groups: Any
     dilation: Any
+    #: Of as many dimensions as the module has.
+    _function: ClassVar[Callable[..., Tensor]]
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """``gemmsim.qconv_transpose1d`` with the module's arguments."""
-        return qconv_transpose1d(
+        """``gemmsim.qconv_transpose1d``, ``qconv_transpose2d`` or ``qconv_transpose3d`` with the module's arguments."""
+        return self._function(
             input,
             self.weight,
             self.bias,
@@ -45,99 +48,55 @@ class _ConvTranspose1d(AffineModule):
         )
 
 
-class _ConvTranspose2d(AffineModule):
-    weight: Any
-    bias: Any
-    stride: Any
-    padding: Any
-    output_padding: Any
-    groups: Any
-    dilation: Any
-
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """``gemmsim.qconv_transpose2d`` with the module's arguments."""
-        return qconv_transpose2d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-            self.formats,
-            output_size=output_size,
-        )
-
-
-class _ConvTranspose3d(AffineModule):
-    weight: Any
-    bias: Any
-    stride: Any
-    padding: Any
-    output_padding: Any
-    groups: Any
-    dilation: Any
-
-    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """``gemmsim.qconv_transpose3d`` with the module's arguments."""
-        return qconv_transpose3d(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-            self.formats,
-            output_size=output_size,
-        )
-
-
-class QConvTranspose1d(_ConvTranspose1d, nn.ConvTranspose1d):
+class QConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
     """``torch.nn.ConvTranspose1d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose1d``."""
 
     float_class = nn.ConvTranspose1d
+    _function = staticmethod(qconv_transpose1d)
 
 
-class QLazyConvTranspose1d(_ConvTranspose1d, nn.LazyConvTranspose1d):
+class QLazyConvTranspose1d(_ConvTranspose, nn.LazyConvTranspose1d):
     """``torch.nn.LazyConvTranspose1d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose1d``."""
 
     cls_to_become = QConvTranspose1d
     float_class = nn.ConvTranspose1d
+    _function = staticmethod(qconv_transpose1d)
     from_float = QConvTranspose1d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
-class QConvTranspose2d(_ConvTranspose2d, nn.ConvTranspose2d):
+class QConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
     """``torch.nn.ConvTranspose2d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose2d``."""
 
     float_class = nn.ConvTranspose2d
+    _function = staticmethod(qconv_transpose2d)
 
 
-class QLazyConvTranspose2d(_ConvTranspose2d, nn.LazyConvTranspose2d):
+class QLazyConvTranspose2d(_ConvTranspose, nn.LazyConvTranspose2d):
     """``torch.nn.LazyConvTranspose2d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose2d``."""
 
     cls_to_become = QConvTranspose2d
     float_class = nn.ConvTranspose2d
+    _function = staticmethod(qconv_transpose2d)
     from_float = QConvTranspose2d.from_float  # type: ignore[assignment]  # it is what the class becomes
 
 
-class QConvTranspose3d(_ConvTranspose3d, nn.ConvTranspose3d):
+class QConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
     """``torch.nn.ConvTranspose3d`` with its arguments, computed as ``spec`` says: ``QAffineFormats``, a spec or a
     string; None is PyTorch's own. Values and errors are those of ``gemmsim.qconv_transpose3d``."""
 
     float_class = nn.ConvTranspose3d
+    _function = staticmethod(qconv_transpose3d)
 
 
-class QLazyConvTranspose3d(_ConvTranspose3d, nn.LazyConvTranspose3d):
+class QLazyConvTranspose3d(_ConvTranspose, nn.LazyConvTranspose3d):
     """``torch.nn.LazyConvTranspose3d`` with its arguments and ``spec``; its first input makes it a
     ``QConvTranspose3d``."""
 
     cls_to_become = QConvTranspose3d
     float_class = nn.ConvTranspose3d
+    _function = staticmethod(qconv_transpose3d)
     from_float = QConvTranspose3d.from_float  # type: ignore[assignment]  # it is what the class becomes

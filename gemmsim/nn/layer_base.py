@@ -16,7 +16,7 @@ from gemmsim.ops.rowwise.formats import read_quant
 from .emulated_marker import Emulated, keep_called
 from .weights import refuse_own_forward
 
-__all__ = ["HasSpec", "WithFormats", "WithQuants", "adopt", "bias_argument"]
+__all__ = ["HasQuants", "HasSpec", "WithFormats", "WithQuants", "adopt", "bias_argument"]
 
 _M = TypeVar("_M", bound=nn.Module)
 _F = TypeVar("_F", bound="WithFormats")
@@ -90,8 +90,8 @@ class WithFormats(HasSpec, Emulated):
         return f"{first}{', ' if first else ''}spec={short_formats(self.formats)}"
 
 
-class WithQuants(Emulated):
-    """Modules whose last arguments are ``fwd_quant`` and ``bwd_quant``."""
+class HasQuants:
+    """Mixin of modules with the attributes ``fwd_quant`` and ``bwd_quant``."""
 
     fwd_quant: Any
     bwd_quant: Any
@@ -100,6 +100,20 @@ class WithQuants(Emulated):
         owner = type(self).__name__
         self.fwd_quant = read_quant(owner, "fwd_quant", fwd_quant)
         self.bwd_quant = read_quant(owner, "bwd_quant", bwd_quant)
+
+    @property
+    def _steps(self) -> dict[str, Any]:
+        return {"fwd_quant": self.fwd_quant, "bwd_quant": self.bwd_quant}
+
+    def extra_repr(self) -> str:
+        """The arguments of torch's module, its spec where it has one, and the quantisers."""
+        first = super().extra_repr()  # type: ignore[misc]
+        quants = [f"{name}={value!s}" for name, value in self._steps.items() if value is not None]
+        return ", ".join([first, *quants] if first else quants)
+
+
+class WithQuants(HasQuants, Emulated):
+    """Modules whose last arguments are ``fwd_quant`` and ``bwd_quant``."""
 
     @classmethod
     def from_float(
@@ -110,17 +124,5 @@ class WithQuants(Emulated):
         new._put(fwd_quant, bwd_quant)
         return new
 
-    def extra_repr(self) -> str:
-        """The arguments of torch's module, and the quantisers."""
-        first = super().extra_repr()  # type: ignore[misc]
-        quants = [
-            f"{n}={v!s}" for n, v in (("fwd_quant", self.fwd_quant), ("bwd_quant", self.bwd_quant)) if v is not None
-        ]
-        return ", ".join([first, *quants] if first else quants)
-
     def _is_torchs_own(self) -> bool:
         return self.fwd_quant is None and self.bwd_quant is None
-
-    @property
-    def _steps(self) -> dict[str, Any]:
-        return {"fwd_quant": self.fwd_quant, "bwd_quant": self.bwd_quant}

@@ -11,9 +11,9 @@ from gemmsim._keywords import takes_spec
 from gemmsim.functional import qadd, qmul, qsigmoid, qtanh
 from gemmsim.ops import qlinear
 from gemmsim.ops.product.affine_formats import QuantLike
-from gemmsim.ops.rowwise.formats import read_quant
 
 from .affine_base import AffineModule, FormatsLike
+from .layer_base import HasQuants
 
 __all__ = ["QGRUCell", "QLSTMCell", "RecurrentModule", "gru_step", "lstm_step"]
 
@@ -44,12 +44,9 @@ def gru_step(left: Tensor, right: Tensor, h: Tensor, steps: Steps) -> Tensor:
 _Recurrent = TypeVar("_Recurrent", bound="RecurrentModule")
 
 
-class RecurrentModule(AffineModule):
+class RecurrentModule(HasQuants, AffineModule):
     """A recurrent module of ``torch.nn``: ``spec`` of its products (as ``QLinear``), ``fwd_quant`` and ``bwd_quant``
     of every other step and of its gradient (as ``gemmsim.qadd``)."""
-
-    fwd_quant: Any
-    bwd_quant: Any
 
     @takes_spec("formats")
     def __init__(
@@ -58,11 +55,6 @@ class RecurrentModule(AffineModule):
     ) -> None:  # fmt: skip
         super().__init__(*args, spec=spec, **kwargs)
         self._put(fwd_quant, bwd_quant)
-
-    def _put(self, fwd_quant: QuantLike | None, bwd_quant: QuantLike | None) -> None:
-        owner = type(self).__name__
-        self.fwd_quant = read_quant(owner, "fwd_quant", fwd_quant)
-        self.bwd_quant = read_quant(owner, "bwd_quant", bwd_quant)
 
     @classmethod
     @takes_spec("formats")
@@ -81,15 +73,6 @@ class RecurrentModule(AffineModule):
                 new.__dict__[name] = list(value)
         new._put(fwd_quant, bwd_quant)
         return new
-
-    @property
-    def _steps(self) -> Steps:
-        return {"fwd_quant": self.fwd_quant, "bwd_quant": self.bwd_quant}
-
-    def extra_repr(self) -> str:
-        """The arguments of torch.nn's module, then the spec and quantisers."""
-        named = (("fwd_quant", self.fwd_quant), ("bwd_quant", self.bwd_quant))
-        return ", ".join([super().extra_repr(), *(f"{n}={v!s}" for n, v in named if v is not None)])
 
 
 def _check(owner: str, input: Tensor, states: tuple[Tensor, ...], sizes: tuple[int, int]) -> None:

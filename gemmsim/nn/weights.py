@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,14 @@ __all__ = [
     "computed_parameter",
     "current_weight",
     "is_computed_elsewhere",
+    "linear_like",
     "own_forward",
     "refuse_computed",
     "refuse_own_forward",
     "take_hooks",
 ]
 
+_Linear = TypeVar("_Linear", bound=nn.Linear)
 _DO = (
     "Make it a parameter first: torch.nn.utils.parametrize.remove_parametrizations, remove_weight_norm, "
     "remove_spectral_norm, prune.remove."
@@ -137,6 +139,19 @@ def take_hooks(made: Any, module: Any) -> None:
         setattr(made, name, getattr(module, name).copy())
     made._is_full_backward_hook = module._is_full_backward_hook
     keep_called(made)
+
+
+def linear_like(cls: type[_Linear], module: nn.Linear, **options: Any) -> _Linear:
+    """A ``cls`` of the sizes of ``module``, with its bias, hooks and mode; its weight has no values yet.
+
+    Raises:
+        ComputedWeightError: where a parametrisation or a hook computes the weight or the bias.
+    """
+    refuse_computed(f"{cls.__name__}.from_float", module)
+    made = cls(module.in_features, module.out_features, module.bias is not None, device="meta", **options)
+    made.bias = module.bias
+    take_hooks(made, module)
+    return made.train(module.training)
 
 
 def _sets(hook: Any) -> str | None:

@@ -6,7 +6,8 @@ or anything with ``save_for_backward`` and ``saved_tensors``. A subclass is appl
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -63,13 +64,21 @@ def _clipped(ctx: Any, grad: Tensor) -> Tensor:
     return fit(grad, clip_mask(x, amax, bias)).sum_to_size(x.shape)
 
 
-class FakeTensorQuantFunction(torch.autograd.Function):
-    """``fake_tensor_quant`` as an autograd function; ``apply`` and the steps take both argument orders."""
+class _Applied(torch.autograd.Function):
+    """A class whose ``apply`` is ``_function``; a subclass without one is applied with its steps."""
+
+    _function: ClassVar[Callable[..., Any]]
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``fake_tensor_quant`` of the arguments."""
-        return fake_tensor_quant(*args, **kwargs) if cls is FakeTensorQuantFunction else super().apply(*args, **kwargs)
+        """The function of the same meaning, of the arguments."""
+        return cls._function(*args, **kwargs) if "_function" in vars(cls) else super().apply(*args, **kwargs)
+
+
+class FakeTensorQuantFunction(_Applied):
+    """``fake_tensor_quant`` as an autograd function; ``apply`` and the steps take both argument orders."""
+
+    _function = staticmethod(fake_tensor_quant)
 
     @staticmethod
     @both_vintages("num_bits", "unsigned", "narrow_range", "trt_high_precision_dtype", before=3)
@@ -105,14 +114,10 @@ class FakeTensorQuantFunction(torch.autograd.Function):
         return FakeQuant.symbolic(g, inputs, amax, bias, *args, **kwargs)
 
 
-class LegacyFakeTensorQuantFunction(torch.autograd.Function):
+class LegacyFakeTensorQuantFunction(_Applied):
     """``legacy_fake_tensor_quant`` as an autograd function."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``legacy_fake_tensor_quant`` of the arguments."""
-        own = cls is not LegacyFakeTensorQuantFunction
-        return super().apply(*args, **kwargs) if own else legacy_fake_tensor_quant(*args, **kwargs)
+    _function = staticmethod(legacy_fake_tensor_quant)
 
     @staticmethod
     @both_vintages("num_bits", "unsigned", "narrow_range", before=3)
@@ -146,13 +151,10 @@ class LegacyFakeTensorQuantFunction(torch.autograd.Function):
         return FakeQuant.symbolic(g, inputs, amax, bias, *args, **kwargs)
 
 
-class TensorQuantFunction(torch.autograd.Function):
+class TensorQuantFunction(_Applied):
     """``tensor_quant`` as an autograd function."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``tensor_quant`` of the arguments."""
-        return tensor_quant(*args, **kwargs) if cls is TensorQuantFunction else super().apply(*args, **kwargs)
+    _function = staticmethod(tensor_quant)
 
     @staticmethod
     @both_vintages("num_bits", "unsigned", "narrow_range", before=3)
@@ -192,14 +194,10 @@ class TensorQuantFunction(torch.autograd.Function):
         return onnx.export_integers(g, inputs, amax, grid, trt_high_precision_dtype)
 
 
-class FakeAffineTensorQuantFunction(torch.autograd.Function):
+class FakeAffineTensorQuantFunction(_Applied):
     """``fake_affine_tensor_quant`` as an autograd function."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``fake_affine_tensor_quant`` of the arguments."""
-        own = cls is not FakeAffineTensorQuantFunction
-        return super().apply(*args, **kwargs) if own else fake_affine_tensor_quant(*args, **kwargs)
+    _function = staticmethod(fake_affine_tensor_quant)
 
     @staticmethod
     def forward(
@@ -224,13 +222,10 @@ class FakeAffineTensorQuantFunction(torch.autograd.Function):
         return FakeAffine.symbolic(g, inputs, min_range, max_range, num_bits)
 
 
-class ScaledE4M3Function(torch.autograd.Function):
+class ScaledE4M3Function(_Applied):
     """``scaled_e4m3`` as an autograd function; ``apply`` and the steps take both argument orders."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``scaled_e4m3`` of the arguments."""
-        return scaled_e4m3(*args, **kwargs) if cls is ScaledE4M3Function else super().apply(*args, **kwargs)
+    _function = staticmethod(scaled_e4m3)
 
     @staticmethod
     @both_vintages("E", "M", "trt_high_precision_dtype", before=3)
@@ -272,14 +267,10 @@ class ScaledE4M3Function(torch.autograd.Function):
         return ScaledElement.symbolic(g, inputs, amax, bias, E, M, trt_high_precision_dtype)
 
 
-class DynamicBlockQuantizationFunction(torch.autograd.Function):
+class DynamicBlockQuantizationFunction(_Applied):
     """``dynamic_block_quant`` as an autograd function; ``apply`` and the steps take both argument orders."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``dynamic_block_quant`` of the arguments."""
-        own = cls is not DynamicBlockQuantizationFunction
-        return super().apply(*args, **kwargs) if own else dynamic_block_quant(*args, **kwargs)
+    _function = staticmethod(dynamic_block_quant)
 
     @staticmethod
     @both_vintages(
@@ -320,14 +311,10 @@ class DynamicBlockQuantizationFunction(torch.autograd.Function):
         return DynamicBlock.symbolic(g, inputs, block_size, amax, bias, *args, **kwargs)
 
 
-class StaticBlockQuantizationFunction(torch.autograd.Function):
+class StaticBlockQuantizationFunction(_Applied):
     """``static_block_quant`` as an autograd function."""
 
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """``static_block_quant`` of the arguments."""
-        own = cls is not StaticBlockQuantizationFunction
-        return super().apply(*args, **kwargs) if own else static_block_quant(*args, **kwargs)
+    _function = staticmethod(static_block_quant)
 
     @staticmethod
     def forward(

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import gemmsim as gs
 from gemmsim.compat import microxcaling as mxc
-from gemmsim.compat.microxcaling import blocks, elements, elementwise, steps
+from gemmsim.compat.microxcaling import blocks, elementwise, formats, steps
 
 BLOCK_KEYS = [key for key in vectors.archive("mxc") if "elemwise" not in key]
 ELEMENTWISE_KEYS = [key for key in vectors.archive("mxc") if "elemwise" in key and not key.endswith("|x")]
@@ -43,7 +43,7 @@ def test_blocks_have_the_stored_values_by_kernels_and_by_steps(key):
     x, want = torch.from_numpy(vectors.inputs(tensor).copy()), vectors.values(key)
     got = mxc._quantize_mx(x, 8, element, axes=[-1], block_size=32, round=round, flush_fp32_subnorms=flush)
     assert same(got, want)
-    assert same(blocks._by_steps(x, elements.ElemFormat.from_str(element), 8, round, flush), want)
+    assert same(blocks._by_steps(x, formats.ElemFormat.from_str(element), 8, round, flush), want)
 
 
 @pytest.mark.parametrize("key", ELEMENTWISE_KEYS)
@@ -60,7 +60,7 @@ def test_elementwise_rounding_has_the_stored_values(key):
 @pytest.mark.parametrize("exp_bits, bits", [(8, 9), (8, 3), (8, 17), (5, 12), (5, 3), (5, 17)])
 def test_kernels_and_steps_agree_on_every_upper_half_of_a_float32(exp_bits, bits, round, subnormals):
     upper = np.arange(65536, dtype=np.uint32) << 16
-    largest = elements._get_max_norm(exp_bits, bits)
+    largest = formats._get_max_norm(exp_bits, bits)
     for lower in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF):
         x = torch.from_numpy((upper + np.uint32(lower)).view(np.float32))
         want = steps.rounded(x, bits, exp_bits, largest, round, saturate=False, subnormals=subnormals)
@@ -90,7 +90,7 @@ def test_blocks_along_several_axes(axes, size, round):
             for k in range(0, 9, cuts[2]):
                 where = (slice(i, i + cuts[0]), slice(j, j + cuts[1]), slice(k, k + cuts[2]))
                 flat = x[where].reshape(1, -1)
-                tile = gs.mx.quantize(flat, blocks.block_format(elements.ElemFormat.fp4, flat.numel(), round, False))
+                tile = gs.mx.quantize(flat, blocks.block_format(formats.ElemFormat.fp4, flat.numel(), round, False))
                 want[where] = tile.view(x[where].shape)
     assert same(got, want)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gemmsim.formats.dmatrix_names import patterns
+
 __all__ = ["ROUNDING_MODE", "fields_of"]
 
 
@@ -20,19 +22,10 @@ class _TwoWay(dict[str, str]):
 #: Letters of the shorthand and the words they stand for; ``.inverse`` for the other direction.
 ROUNDING_MODE = _TwoWay(U="up", D="down", N="nearest", S="stochastic")
 
-_INT = "([+-]?[0-9]{1,9})"
-_BLOCK = r"\{([+-]?[0-9]{1,9})(?:,([+-]?[0-9]{1,3}))?\}"
-_FIXED = rf"XP\[{_INT},{_INT}\]\((\w)(\w)(\w)\)"
-_FLOAT = rf"FP\[([0-9])\|{_INT}\|{_INT},{_INT}\]\((\w)(\w)\)"
 #: In the order that prefixes are tried.
 _KINDS = {
     "SAME": re.compile("SAME.*", re.DOTALL),
-    "XP": re.compile(_FIXED),
-    "FP": re.compile(_FLOAT),
-    "BFP": re.compile(rf"BFP\[{_INT}\|8\]{_BLOCK}\((\w)(\w)\)"),
-    "SBFP": re.compile(rf"SBFP<({_FIXED})><({_FLOAT})>{_BLOCK}"),
-    "MXFP": re.compile(rf"MXFP([0-9]{{1,3}})\[E([0-9]{{1,3}})M([0-9]{{1,3}})\]{_BLOCK}(?:\((\w)N\))?"),
-    "MXINT": re.compile(rf"MXINT([0-9]{{1,3}}){_BLOCK}"),
+    **patterns(sign="[0-9]", flag=r"\w", rounding=r"\w", mxfp_end=r"(?:\((\w)N\))?"),
 }
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .module import Specified
 from .specs import MxSpecs, apply_mx_specs, get_backwards_mx_specs, mx_assert_test
-from .vectors import Vector
+from .vector_ops import Vector
 
 __all__ = [
     "GELU",
@@ -34,16 +34,8 @@ __all__ = [
 #: ln 2 in bfloat16.
 _LN_2 = 0.69140625
 # PyTorch's own, kept for when inject_pyt_ops has put others in their places.
-_PLAIN: dict[str, Any] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "silu": functional.silu,
-    "gelu": functional.gelu,
-    "relu": functional.relu,
-    "relu6": functional.relu6,
-    "leaky_relu": functional.leaky_relu,
-    "softmax": functional.softmax,
-}
+_sigmoid, _tanh, _silu, _gelu = torch.sigmoid, torch.tanh, functional.silu, functional.gelu
+_relu, _relu6, _leaky_relu, _softmax = functional.relu, functional.relu6, functional.leaky_relu, functional.softmax
 
 
 def _logistic(v: Vector, x: Tensor) -> Tensor:
@@ -190,7 +182,7 @@ class _Leaky(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, specs: MxSpecs, slope: float) -> Tensor:
         """The value."""
         v = Vector(specs)
-        out = v.round(_PLAIN["leaky_relu"](v.round(x), slope))
+        out = v.round(_leaky_relu(v.round(x), slope))
         ctx.save_for_backward(out > 0)
         ctx.specs, ctx.slope = get_backwards_mx_specs(specs), slope
         return out
@@ -204,7 +196,9 @@ class _Leaky(torch.autograd.Function):
         return torch.where(positive, grad, v.mul(grad, ctx.slope)), None, None
 
 
-def _into(input: Tensor, out: Tensor, inplace: bool) -> Tensor:
+def _apply(function: Any, input: Tensor, mx_specs: Any, *rest: Any, inplace: bool = False) -> Tensor:
+    """What an autograd function gives under these settings, written over ``input`` if ``inplace``."""
+    out: Tensor = function.apply(input, apply_mx_specs(mx_specs), *rest)
     return input.copy_(out) if inplace else out
 
 
@@ -219,8 +213,7 @@ def softmax(input: Tensor, dim: int = -1, mx_specs: Any = None, name: str | None
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
-        plain: Tensor = _PLAIN["softmax"](input, dim)
-        return plain
+        return _softmax(input, dim)
     result: Tensor = _Softmax.apply(input, dim, apply_mx_specs(mx_specs))
     return result
 
@@ -228,39 +221,29 @@ def softmax(input: Tensor, dim: int = -1, mx_specs: Any = None, name: str | None
 def sigmoid(input: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
     """1 / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
-    if mx_specs is None:
-        plain: Tensor = _PLAIN["sigmoid"](input)
-        return plain
-    result: Tensor = _Sigmoid.apply(input, apply_mx_specs(mx_specs))
-    return result
+    return _sigmoid(input) if mx_specs is None else _apply(_Sigmoid, input, mx_specs)
 
 
 def tanh(input: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
     """tanh x of the rounded x, rounded; ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
-    if mx_specs is None:
-        plain: Tensor = _PLAIN["tanh"](input)
-        return plain
-    result: Tensor = _Tanh.apply(input, apply_mx_specs(mx_specs))
-    return result
+    return _tanh(input) if mx_specs is None else _apply(_Tanh, input, mx_specs)
 
 
 def relu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
     """max(x, 0), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
     if mx_specs is None:
-        plain: Tensor = _PLAIN["relu"](input, inplace)
-        return plain
-    return _into(input, _Cut.apply(input, apply_mx_specs(mx_specs), float("inf")), inplace)
+        return _relu(input, inplace)
+    return _apply(_Cut, input, mx_specs, float("inf"), inplace=inplace)
 
 
 def relu6(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
     """min(max(x, 0), 6), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
     if mx_specs is None:
-        plain: Tensor = _PLAIN["relu6"](input, inplace)
-        return plain
-    return _into(input, _Cut.apply(input, apply_mx_specs(mx_specs), 6.0), inplace)
+        return _relu6(input, inplace)
+    return _apply(_Cut, input, mx_specs, 6.0, inplace=inplace)
 
 
 def leaky_relu(
@@ -273,18 +256,16 @@ def leaky_relu(
     """The rounded x, times ``negative_slope`` where it is negative, rounded; ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
     if mx_specs is None:
-        plain: Tensor = _PLAIN["leaky_relu"](input, negative_slope, inplace)
-        return plain
-    return _into(input, _Leaky.apply(input, apply_mx_specs(mx_specs), negative_slope), inplace)
+        return _leaky_relu(input, negative_slope, inplace)
+    return _apply(_Leaky, input, mx_specs, negative_slope, inplace=inplace)
 
 
 def silu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
     """x / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``."""
     mx_assert_test(mx_specs)
     if mx_specs is None:
-        plain: Tensor = _PLAIN["silu"](input, inplace)
-        return plain
-    return _into(input, _Silu.apply(input, apply_mx_specs(mx_specs)), inplace)
+        return _silu(input, inplace)
+    return _apply(_Silu, input, mx_specs, inplace=inplace)
 
 
 def gelu(input: Tensor, mx_specs: Any = None, first_order_gelu: bool = False, name: str | None = None) -> Tensor:
@@ -294,10 +275,8 @@ def gelu(input: Tensor, mx_specs: Any = None, first_order_gelu: bool = False, na
     """
     mx_assert_test(mx_specs)
     if mx_specs is None and not first_order_gelu:
-        plain: Tensor = _PLAIN["gelu"](input)
-        return plain
-    result: Tensor = _Gelu.apply(input, apply_mx_specs(mx_specs), first_order_gelu)
-    return result
+        return _gelu(input)
+    return _apply(_Gelu, input, mx_specs, first_order_gelu)
 
 
 class Softmax(Specified, torch.nn.Softmax):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import gemmsim as gs
 
-from .elements import ElemFormat, ElemFormatLike, _get_format_params
+from .formats import ElemFormat, ElemFormatLike, _get_format_params
 from .specs import mx_assert_test
 from .steps import ROUNDS, floor_log2, power_of_two, rounded
 

@@ -1,19 +1,8 @@
 """microxcaling's ``mx.convolution``."""
 
-from __future__ import annotations
-
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import Conv3d as Conv3d
 from .convolutions import conv1d as conv1d
 from .convolutions import conv2d as conv2d
 from .convolutions import conv3d as conv3d
-
-__all__ = [
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-]

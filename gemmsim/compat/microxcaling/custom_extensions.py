@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from .blocks import _by_steps, _quantize_mx
-from .elements import ElemFormat, RoundingMode, _get_format_params
 from .elementwise import _quantize_elemwise_core
+from .formats import ElemFormat, RoundingMode, _get_format_params
 
 __all__ = ["funcs"]
 

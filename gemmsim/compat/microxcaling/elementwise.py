@@ -9,7 +9,7 @@ from torch import Tensor
 
 import gemmsim as gs
 
-from .elements import ElemFormatLike, _get_format_params, _get_max_norm
+from .formats import ElemFormatLike, _get_format_params, _get_max_norm
 from .specs import MxSpecs, apply_mx_specs, get_backwards_mx_specs, mx_assert_test
 from .steps import ROUNDS, rounded
 

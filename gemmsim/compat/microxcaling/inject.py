@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import activations, convolutions, gemms, lstm, norms, pooling, simd
+from . import activations, adaptive_avg_pooling, convolutions, gemms, norms, rnn, simd_ops
 
 __all__ = ["FUNCTION_MAPPING", "MODULE_MAPPING", "inject_pyt_ops", "tracer_decorator"]
 
@@ -20,10 +20,12 @@ FUNCTION_MAPPING: dict[str, Callable[..., Any]] = {
         name: getattr(activations, name)
         for name in ("gelu", "leaky_relu", "relu", "relu6", "sigmoid", "silu", "softmax", "tanh")
     },
-    **{name: getattr(simd, f"simd_{name}") for name in ("add", "sub", "mul", "div", "exp", "log", "norm", "square")},
-    "adaptive_avg_pool2d": pooling.adaptive_avg_pool2d,
-    "sum": simd.simd_reduce_sum,
-    "mean": simd.simd_reduce_mean,
+    **{
+        name: getattr(simd_ops, f"simd_{name}") for name in ("add", "sub", "mul", "div", "exp", "log", "norm", "square")
+    },
+    "adaptive_avg_pool2d": adaptive_avg_pooling.adaptive_avg_pool2d,
+    "sum": simd_ops.simd_reduce_sum,
+    "mean": simd_ops.simd_reduce_mean,
     "linear": gemms.linear,
     "matmul": gemms.matmul,
     "mm": gemms.matmul,
@@ -47,13 +49,13 @@ MODULE_MAPPING: dict[str, type[torch.nn.Module]] = {
         convolutions.Conv3d,
         convolutions.ConvTranspose2d,
         gemms.Linear,
-        lstm.LSTM,
+        rnn.LSTM,
         norms.BatchNorm1d,
         norms.BatchNorm2d,
         norms.BatchNorm3d,
         norms.GroupNorm,
         norms.LayerNorm,
-        pooling.AdaptiveAvgPool2d,
+        adaptive_avg_pooling.AdaptiveAvgPool2d,
     )
 }
 

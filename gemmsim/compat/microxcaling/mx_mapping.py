@@ -1,7 +1,5 @@
 """microxcaling's ``mx.mx_mapping``: PyTorch's functions and modules exchanged for quantised ones."""
 
-from __future__ import annotations
-
 from .activations import GELU as GELU
 from .activations import LeakyReLU as LeakyReLU
 from .activations import ReLU as ReLU
@@ -18,6 +16,8 @@ from .activations import sigmoid as sigmoid
 from .activations import silu as silu
 from .activations import softmax as softmax
 from .activations import tanh as tanh
+from .adaptive_avg_pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from .adaptive_avg_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .convolutions import Conv1d as Conv1d
 from .convolutions import Conv2d as Conv2d
 from .convolutions import Conv3d as Conv3d
@@ -26,7 +26,7 @@ from .convolutions import conv1d as conv1d
 from .convolutions import conv2d as conv2d
 from .convolutions import conv3d as conv3d
 from .gemms import Linear as Linear
-from .gemms import addmm as addmm_mx
+from .gemms import addmm as _addmm
 from .gemms import bmm as bmm
 from .gemms import linear as linear
 from .gemms import matmul as matmul
@@ -34,7 +34,6 @@ from .inject import FUNCTION_MAPPING as FUNCTION_MAPPING
 from .inject import MODULE_MAPPING as MODULE_MAPPING
 from .inject import inject_pyt_ops as inject_pyt_ops
 from .inject import tracer_decorator as tracer_decorator
-from .lstm import LSTM as LSTM
 from .norms import BatchNorm1d as BatchNorm1d
 from .norms import BatchNorm2d as BatchNorm2d
 from .norms import BatchNorm3d as BatchNorm3d
@@ -43,73 +42,17 @@ from .norms import LayerNorm as LayerNorm
 from .norms import batch_norm as batch_norm
 from .norms import group_norm as group_norm
 from .norms import layer_norm as layer_norm
-from .pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from .pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
-from .simd import simd_add as simd_add
-from .simd import simd_div as simd_div
-from .simd import simd_exp as simd_exp
-from .simd import simd_log as simd_log
-from .simd import simd_mul as simd_mul
-from .simd import simd_norm as simd_norm
-from .simd import simd_reduce_mean as simd_reduce_mean
-from .simd import simd_reduce_sum as simd_reduce_sum
-from .simd import simd_square as simd_square
-from .simd import simd_sub as simd_sub
+from .rnn import LSTM as LSTM
+from .simd_ops import simd_add as simd_add
+from .simd_ops import simd_div as simd_div
+from .simd_ops import simd_exp as simd_exp
+from .simd_ops import simd_log as simd_log
+from .simd_ops import simd_mul as simd_mul
+from .simd_ops import simd_norm as simd_norm
+from .simd_ops import simd_reduce_mean as simd_reduce_mean
+from .simd_ops import simd_reduce_sum as simd_reduce_sum
+from .simd_ops import simd_square as simd_square
+from .simd_ops import simd_sub as simd_sub
 from .specs import apply_mx_specs as apply_mx_specs
 
-__all__ = [
-    "addmm_mx",
-    "AdaptiveAvgPool2d",
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose2d",
-    "FUNCTION_MAPPING",
-    "GELU",
-    "GroupNorm",
-    "LSTM",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "MODULE_MAPPING",
-    "ReLU",
-    "ReLU6",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
-    "adaptive_avg_pool2d",
-    "apply_mx_specs",
-    "batch_norm",
-    "bmm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "gelu",
-    "group_norm",
-    "inject_pyt_ops",
-    "layer_norm",
-    "leaky_relu",
-    "linear",
-    "matmul",
-    "relu",
-    "relu6",
-    "sigmoid",
-    "silu",
-    "simd_add",
-    "simd_div",
-    "simd_exp",
-    "simd_log",
-    "simd_mul",
-    "simd_norm",
-    "simd_reduce_mean",
-    "simd_reduce_sum",
-    "simd_square",
-    "simd_sub",
-    "softmax",
-    "tanh",
-    "tracer_decorator",
-]
+addmm_mx = _addmm

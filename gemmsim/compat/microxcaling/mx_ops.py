@@ -1,29 +1,13 @@
 """microxcaling's ``mx.mx_ops``: rounding of blocks and its steps."""
 
-from __future__ import annotations
-
 from .blocks import _quantize_mx as _quantize_mx
 from .blocks import quantize_mx_op as quantize_mx_op
-from .elements import ElemFormat as ElemFormat
-from .elements import RoundingMode as RoundingMode
-from .elements import _get_format_params as _get_format_params
 from .formats import FP32_EXPONENT_BIAS as FP32_EXPONENT_BIAS
 from .formats import FP32_MIN_NORMAL as FP32_MIN_NORMAL
+from .formats import ElemFormat as ElemFormat
+from .formats import RoundingMode as RoundingMode
+from .formats import _get_format_params as _get_format_params
 from .specs import mx_assert_test as mx_assert_test
 from .tiles import _reshape_to_blocks as _reshape_to_blocks
 from .tiles import _shared_exponents as _shared_exponents
 from .tiles import _undo_reshape_to_blocks as _undo_reshape_to_blocks
-
-__all__ = [
-    "ElemFormat",
-    "FP32_EXPONENT_BIAS",
-    "FP32_MIN_NORMAL",
-    "RoundingMode",
-    "_get_format_params",
-    "_quantize_mx",
-    "_reshape_to_blocks",
-    "_shared_exponents",
-    "_undo_reshape_to_blocks",
-    "mx_assert_test",
-    "quantize_mx_op",
-]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .norms import _affine, _channels_grad, _normalised, _rows_grad
 from .vector_ops import *  # noqa: F403 - as the module has them in microxcaling
-from .vectors import Vector
+from .vector_ops import Vector
 
 __all__ = ["_get_group_shape", "_norm_backward", "_norm_backward_LN", "_norm_forward"]
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from .module import Specified
 from .specs import MxSpecs, apply_mx_specs, get_backwards_mx_specs, mx_assert_test
-from .vectors import Vector
+from .vector_ops import Vector
 
 __all__ = [
     "BatchNorm1d",

@@ -1,13 +1,5 @@
 """microxcaling's ``mx.quantize``."""
 
-from __future__ import annotations
-
 from .elementwise import quantize_bfloat as quantize_bfloat
 from .elementwise import quantize_elemwise_op as quantize_elemwise_op
 from .functions import QuantizeBfloatFunction as QuantizeBfloatFunction
-
-__all__ = [
-    "QuantizeBfloatFunction",
-    "quantize_bfloat",
-    "quantize_elemwise_op",
-]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .elementwise import quantize_elemwise_op as quantize_elemwise_op
+from .specs import MxSpecs
 
 __all__ = [
     "quantize_elemwise_op",
@@ -34,7 +35,7 @@ LN_2_EXACT = 0.69314718056
 #: log2(e) in bfloat16.
 LOG2_E_BF16 = 1.4453125
 # PyTorch's own, kept for when inject_pyt_ops has put others in their places.
-_exp, _exp2, _sqrt, _tanh, _sum = torch.exp, torch.exp2, torch.sqrt, torch.tanh, torch.sum
+_exp, _exp2, _log, _sqrt, _tanh, _sum = torch.exp, torch.exp2, torch.log, torch.sqrt, torch.tanh, torch.sum
 
 
 def vec_quantize(input: Tensor, mx_specs: Any = None, round: str | None = None) -> Tensor:
@@ -107,3 +108,62 @@ def vec_reduce_mean(
     dims = [dim] if isinstance(dim, int) else list(dim)
     total = vec_reduce_sum(input, dims, keepdim, mx_specs, round)
     return vec_div(total, math.prod(input.shape[d] for d in dims), mx_specs, round)
+
+
+class Vector:
+    """These steps under ``specs``, rounded with its ``round``, by their names without ``vec_``."""
+
+    def __init__(self, specs: MxSpecs) -> None:
+        self.specs = specs
+
+    def round(self, x: Any) -> Tensor:
+        """``x`` rounded."""
+        return vec_quantize(x, self.specs)
+
+    def add(self, a: Any, b: Any) -> Tensor:
+        """a + b."""
+        return vec_add(a, b, self.specs)
+
+    def sub(self, a: Any, b: Any) -> Tensor:
+        """a - b."""
+        return vec_sub(a, b, self.specs)
+
+    def mul(self, a: Any, b: Any) -> Tensor:
+        """a * b."""
+        return vec_mul(a, b, self.specs)
+
+    def div(self, a: Any, b: Any) -> Tensor:
+        """a / b."""
+        return vec_div(a, b, self.specs)
+
+    def recip(self, x: Tensor) -> Tensor:
+        """1 / x."""
+        return vec_recip(x, self.specs)
+
+    def exp(self, x: Tensor) -> Tensor:
+        """e^x."""
+        return vec_exp(x, self.specs)
+
+    def exp2(self, x: Tensor) -> Tensor:
+        """2^x."""
+        return vec_exp2(x, self.specs)
+
+    def log(self, x: Tensor) -> Tensor:
+        """Natural logarithm."""
+        return vec_quantize(_log(x), self.specs)
+
+    def sqrt(self, x: Tensor) -> Tensor:
+        """Square root."""
+        return vec_sqrt(x, self.specs)
+
+    def tanh(self, x: Tensor) -> Tensor:
+        """Hyperbolic tangent."""
+        return vec_tanh(x, self.specs)
+
+    def sum(self, x: Tensor, dim: Sequence[int], keepdim: bool = True) -> Tensor:
+        """PyTorch's sum, rounded once; of no dimensions ``x``."""
+        return vec_reduce_sum(x, dim, keepdim, self.specs) if dim else self.round(x)
+
+    def mean(self, x: Tensor, dim: Sequence[int], keepdim: bool = True) -> Tensor:
+        """The rounded sum over the count, rounded."""
+        return self.div(self.sum(x, dim, keepdim), math.prod([x.shape[d] for d in dim]))

@@ -1,4 +1,3 @@
 """``gemmsim.compat.modelopt.torch.quantization.nn``."""
 
 from .torch.quantization.nn import *  # noqa: F403
-from .torch.quantization.nn import __all__ as __all__

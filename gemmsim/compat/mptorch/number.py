@@ -84,7 +84,8 @@ class Number:
     def __repr__(self) -> str:
         raise NotImplementedError("Number has no text; its subclasses have")
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast | BlockFloatFormat:
         """What ``gemmsim.quantize`` rounds to: this format with ``rounding``.
@@ -158,8 +159,6 @@ class FixedPoint(Number):
     def __repr__(self) -> str:
         return f"FixedPoint (wl={self.wl}, fl={self.fl})"
 
-    __str__ = __repr__
-
 
 @dataclass(frozen=True, repr=False)
 class FloatingPoint(FloatType):
@@ -189,8 +188,6 @@ class FloatingPoint(FloatType):
 
     def __repr__(self) -> str:
         return f"FloatingPoint (exponent={self.exp}, mantissa={self.man})"
-
-    __str__ = __repr__
 
     @property
     def is_fp32(self) -> bool:
@@ -253,8 +250,6 @@ class SuperNormalFloat(FloatType):
 
     def __repr__(self) -> str:
         return f"SuperNormalFloat (exponent={self.exp}, mantissa={self.man}, binades={self.binades})"
-
-    __str__ = __repr__
 
     @property
     def max_finite(self) -> float:
@@ -321,8 +316,6 @@ class BlockFloatingPoint(Number):
     def __repr__(self) -> str:
         return f"BlockFloatingPoint (wl={self.wl}, dim={self.dim})"
 
-    __str__ = __repr__
-
 
 @dataclass(frozen=True, repr=False)
 class Binary8(FloatType):
@@ -369,8 +362,6 @@ class Binary8(FloatType):
             f"Binary8 (P={self.P}, exp={self.exp}, man={self.man}, signed={self.signed}, "
             f"subnormals={self.subnormals}, overflow_policy={self.overflow_policy})"
         )
-
-    __str__ = __repr__
 
     @property
     def normal_max(self) -> float:
@@ -424,8 +415,6 @@ class BinaryK(FloatType):
 
     def __repr__(self) -> str:
         return f"BinaryK (K={self.K}, P={self.P}, signed={self.signed}, domain={self.domain})"
-
-    __str__ = __repr__
 
     @property
     def normal_max(self) -> float:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
-from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.nn.weights import linear_like
 
+from ..own_fields import OwnFields
 from .conversions import swizzle
 from .kinds import QuantizeTensorKwargs
 
@@ -91,7 +92,7 @@ class QuantizeTensorToNVFP4Kwargs(QuantizeTensorKwargs):
     use_dynamic_per_tensor_scale: bool = False
 
 
-class NVFP4Tensor(gs.mx.MXTensor):
+class NVFP4Tensor(OwnFields):
     """``gemmsim.mx.MXTensor`` in NVFP4 with torchao's constructor, fields and products.
 
     Products are PyTorch's own of the operands decoded to ``orig_dtype``. A plain left operand is encoded as
@@ -105,7 +106,7 @@ class NVFP4Tensor(gs.mx.MXTensor):
     is_swizzled_scales: bool
     use_triton_kernel: bool
     act_quant_kwargs: QuantizeTensorToNVFP4Kwargs | None
-    accumulator = None
+    _own_fields = ("act_per_tensor_scale", "is_swizzled_scales", "use_triton_kernel", "act_quant_kwargs")
 
     @staticmethod
     def __new__(
@@ -141,7 +142,9 @@ class NVFP4Tensor(gs.mx.MXTensor):
             tensor_scale=None if per_tensor_scale is None else per_tensor_scale.reshape(()).float(),
             dtype=orig_dtype,
         )
-        return _dressed(plain, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs)
+        return NVFP4Tensor._with_fields(
+            plain, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs
+        )
 
     @staticmethod
     def to_nvfp4(
@@ -156,7 +159,9 @@ class NVFP4Tensor(gs.mx.MXTensor):
         """``data_hp`` in NVFP4 along its last dimension; errors as ``nvfp4_quantize``."""
         scale, data = nvfp4_quantize(data_hp, block_size, per_tensor_scale)
         made = NVFP4Tensor(data, scale, block_size, data_hp.dtype, per_tensor_scale)
-        return _dressed(made, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs)
+        return NVFP4Tensor._with_fields(
+            made, act_per_tensor_scale, is_swizzled_scales, use_triton_kernel, act_quant_kwargs
+        )
 
     @property
     def qdata(self) -> Tensor:
@@ -191,13 +196,6 @@ class NVFP4Tensor(gs.mx.MXTensor):
         scales = self.scales.view(torch.float8_e4m3fn).to(torch.float32)
         return scales if self.tensor_scale is None else scales * self.tensor_scale
 
-    def _extra(self) -> tuple[Any, ...]:
-        return self.act_per_tensor_scale, self.is_swizzled_scales, self.use_triton_kernel, self.act_quant_kwargs
-
-    def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> NVFP4Tensor:
-        """As ``gemmsim.mx.MXTensor.rebuilt``, with this tensor's fields."""
-        return _dressed(super().rebuilt(codes, scales, **fields), *self._extra())
-
     def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
         names, meta = super().__tensor_flatten__()
         kwargs = None if self.act_quant_kwargs is None else tuple(vars(self.act_quant_kwargs).values())
@@ -209,7 +207,7 @@ class NVFP4Tensor(gs.mx.MXTensor):
         plain = gs.mx.MXTensor.__tensor_unflatten__(inner, meta[:-3], outer_size, outer_stride)
         swizzled, triton, kwargs = meta[-3:]
         again = None if kwargs is None else QuantizeTensorToNVFP4Kwargs(*kwargs)
-        return _dressed(plain, inner.get("act_per_tensor_scale"), swizzled, triton, again)
+        return NVFP4Tensor._with_fields(plain, inner.get("act_per_tensor_scale"), swizzled, triton, again)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         names, meta = self.__tensor_flatten__()
@@ -235,24 +233,6 @@ def _activation(a: Tensor, b: NVFP4Tensor) -> NVFP4Tensor:
     if scale is None and b.act_quant_kwargs is not None and b.act_quant_kwargs.use_dynamic_per_tensor_scale:
         scale = per_tensor_amax_to_scale(a.abs().amax())
     return NVFP4Tensor.to_nvfp4(a.contiguous(), per_tensor_scale=scale)
-
-
-def _dressed(plain: gs.mx.MXTensor, *extra: Any) -> NVFP4Tensor:
-    """An ``NVFP4Tensor`` of the codes of gemmsim's, with the system's own fields."""
-    made = gs.mx.MXTensor.__new__(
-        NVFP4Tensor,
-        plain.codes,
-        plain.scales,
-        plain.format,
-        dim=plain.block_dim,
-        size=plain.shape[plain.block_dim],
-        packing=plain.packing,
-        tensor_scale=plain.tensor_scale,
-        dtype=plain.dtype,
-    )
-    assert isinstance(made, NVFP4Tensor)
-    made.act_per_tensor_scale, made.is_swizzled_scales, made.use_triton_kernel, made.act_quant_kwargs = extra
-    return made
 
 
 def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: bool, parameter: bool) -> Tensor:
@@ -327,12 +307,10 @@ class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
         Raises:
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
         """
-        refuse_computed("NVFP4ObservedLinear.from_float", module)
-        made = cls(module.in_features, module.out_features, module.bias is not None, device="meta")
-        made.weight, made.bias = module.weight, module.bias
+        made = linear_like(cls, module)
+        made.weight = module.weight
         made.amax = torch.zeros((), dtype=torch.float32, device=module.weight.device)
-        take_hooks(made, module)
-        return made.train(module.training)
+        return made
 
     def forward(self, input: Tensor) -> Tensor:
         """``torch.nn.Linear``'s result."""

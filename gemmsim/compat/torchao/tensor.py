@@ -10,6 +10,7 @@ from torch import Tensor
 import gemmsim as gs
 from gemmsim.ops.lazy_dynamo import allow_in_graph
 
+from ..own_fields import OwnFields, StraightThrough
 from .conversions import check_input, packing_of, storage_dtype, swizzle, unswizzle
 from .errors import LayoutError, StorageError, message
 from .kinds import (
@@ -28,7 +29,7 @@ _TYPED = (torch.float8_e4m3fn, torch.float8_e5m2)
 _PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default, aten._grouped_mm.default)
 
 
-class MXTensor(gs.mx.MXTensor):
+class MXTensor(OwnFields):
     """``gemmsim.mx.MXTensor`` with torchao's constructor, fields and products.
 
     Products are PyTorch's own, of the operands decoded to ``orig_dtype`` (torchao's EMULATED). Fields: ``qdata``,
@@ -47,7 +48,7 @@ class MXTensor(gs.mx.MXTensor):
     kernel_preference: KernelPreference | None
     act_quant_kwargs: QuantizeTensorToMXKwargs | None
     is_swizzled_scales: bool
-    accumulator = None
+    _own_fields = ("elem_dtype", "kernel_preference", "act_quant_kwargs", "is_swizzled_scales")
 
     @staticmethod
     def __new__(
@@ -79,7 +80,7 @@ class MXTensor(gs.mx.MXTensor):
             raise LayoutError(message(asked, f"{full}, or flat", f"One scale for {block_size} elements."))
         scale = scale.reshape(full)
         plain = gs.mx.MXTensor(codes, scale.view(torch.uint8), name, packing=packing, dtype=orig_dtype)
-        return _dressed(plain, elem_dtype, kernel_preference, act_quant_kwargs, is_swizzled_scales)
+        return MXTensor._with_fields(plain, elem_dtype, kernel_preference, act_quant_kwargs, is_swizzled_scales)
 
     @staticmethod
     def to_mx(
@@ -175,13 +176,6 @@ class MXTensor(gs.mx.MXTensor):
 
     # What keeps the fields
 
-    def _extra(self) -> tuple[Any, ...]:
-        return self.elem_dtype, self.kernel_preference, self.act_quant_kwargs, self.is_swizzled_scales
-
-    def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
-        """As ``gemmsim.mx.MXTensor.rebuilt``, with this tensor's fields."""
-        return _dressed(super().rebuilt(codes, scales, **fields), *self._extra())
-
     def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
         names, meta = super().__tensor_flatten__()
         kwargs = None if self.act_quant_kwargs is None else tuple(vars(self.act_quant_kwargs).values())
@@ -192,7 +186,7 @@ class MXTensor(gs.mx.MXTensor):
         plain = gs.mx.MXTensor.__tensor_unflatten__(inner, meta[:-4], outer_size, outer_stride)
         elem_dtype, preference, kwargs, swizzled = meta[-4:]
         again = None if kwargs is None else QuantizeTensorToMXKwargs(*kwargs)
-        return _dressed(plain, elem_dtype, preference, again, swizzled)
+        return MXTensor._with_fields(plain, elem_dtype, preference, again, swizzled)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         names, meta = self.__tensor_flatten__()
@@ -211,23 +205,6 @@ class MXTensor(gs.mx.MXTensor):
         elif func is aten.linear.default:
             args = (*_operands(args[0], args[1]), *args[2:])
         return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-def _dressed(plain: gs.mx.MXTensor, *extra: Any) -> MXTensor:
-    """An ``MXTensor`` of the codes of gemmsim's, with the system's own fields."""
-    made = gs.mx.MXTensor.__new__(
-        MXTensor,
-        plain.codes,
-        plain.scales,
-        plain.format,
-        dim=plain.block_dim,
-        size=plain.shape[plain.block_dim],
-        packing=plain.packing,
-        dtype=plain.dtype,
-    )
-    assert isinstance(made, MXTensor)
-    made.elem_dtype, made.kernel_preference, made.act_quant_kwargs, made.is_swizzled_scales = extra
-    return made
 
 
 def _rebuild(tensors: list[Tensor], meta: Any, shape: Any, requires_grad: bool, parameter: bool) -> Tensor:
@@ -270,22 +247,17 @@ def _check_slice(t: Any, dim: int = 0, start: int | None = None, end: int | None
 
 
 @allow_in_graph
-class _ToMX(torch.autograd.Function):
+class _ToMX(StraightThrough):
     """The conversion; its gradient is the identity."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, name: str, packing: str, extra: tuple[Any, ...]) -> MXTensor:
         """``x`` encoded."""
-        return _dressed(gs.mx.to_mx(x.detach(), name, packing=packing), *extra)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient, as it is."""
-        return grads[0], None, None, None
+        return MXTensor._with_fields(gs.mx.to_mx(x.detach(), name, packing=packing), *extra)
 
 
 @allow_in_graph
-class ToMXConstrFunc(torch.autograd.Function):
+class ToMXConstrFunc(StraightThrough):
     """torchao 0.6.1: ``apply(data_hp, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
 
     @staticmethod
@@ -293,25 +265,15 @@ class ToMXConstrFunc(torch.autograd.Function):
         """``MXTensor.to_mx(data_hp, elem_dtype, block_size)``, errors included (``ElementError``, ...)."""
         return MXTensor.to_mx(data_hp.detach(), elem_dtype, block_size)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient, as it is."""
-        return grads[0], None, None
-
 
 @allow_in_graph
-class FromMXConstrFunc(torch.autograd.Function):
+class FromMXConstrFunc(StraightThrough):
     """torchao 0.6.1: ``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
 
     @staticmethod
     def forward(ctx: Any, tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
         """The values in ``target_dtype``."""
         return tensor_lp.dequantize(target_dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient, as it is."""
-        return grads[0], None
 
 
 @allow_in_graph

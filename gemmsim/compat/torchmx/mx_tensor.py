@@ -12,6 +12,7 @@ from torch import Tensor
 import gemmsim as gs
 from gemmsim.ops.lazy_dynamo import allow_in_graph
 
+from ..own_fields import OwnFields, StraightThrough
 from ..torchao.errors import ElementError, LayoutError, StorageError, message
 from .dtypes import STR_TO_SUPPORTED_ELEM_DTYPE, SUPPORTED_ELEM_DTYPES, DType, float4_e2m1, int8
 
@@ -68,6 +69,14 @@ def _known(elem_dtype: object) -> DType:
 
 
 def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
+    """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
+
+    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
+    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
+
+    Raises:
+        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
+    """
     name, packing = _format(elem_dtype_name, block_size)
     codes, scales, _ = gs.mx.encode(data_hp.detach(), name, packing=packing)
     return scales, codes.view(torch.int8) if elem_dtype_name == str(int8) else codes
@@ -81,41 +90,18 @@ def _dequantize(
     target_dtype: torch.dtype,
     block_dim: int,
 ) -> Tensor:
-    name, packing = _format(elem_dtype_name, block_size)
-    codes = data_lp.detach().view(torch.uint8)
-    return gs.mx.decode((codes, shared_exp_e8m0), name, dim=block_dim, packing=packing, dtype=target_dtype)
-
-
-@torch.library.custom_op("torchmx::quantize_mx", mutates_args=())
-def quantize_mx(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
-    """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
-
-    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
-    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
-
-    Raises:
-        ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
-    """
-    return _quantize(data_hp, elem_dtype_name, block_size)
-
-
-@torch.library.custom_op("torchmx::dequantize_mx", mutates_args=())
-def dequantize_mx(
-    data_lp: Tensor,
-    shared_exp_e8m0: Tensor,
-    elem_dtype_name: str,
-    block_size: int,
-    target_dtype: torch.dtype,
-    block_dim: int,
-) -> Tensor:
     """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
     """
-    return _dequantize(data_lp, shared_exp_e8m0, elem_dtype_name, block_size, target_dtype, block_dim)
+    name, packing = _format(elem_dtype_name, block_size)
+    codes = data_lp.detach().view(torch.uint8)
+    return gs.mx.decode((codes, shared_exp_e8m0), name, dim=block_dim, packing=packing, dtype=target_dtype)
 
 
+quantize_mx = torch.library.custom_op("torchmx::quantize_mx", _quantize, mutates_args=())
+dequantize_mx = torch.library.custom_op("torchmx::dequantize_mx", _dequantize, mutates_args=())
 torch.library.register_fake("torchmx::quantize_mx", _quantize)
 torch.library.register_fake("torchmx::dequantize_mx", _dequantize)
 # An operator's own signature is (*args, **kwargs).
@@ -127,7 +113,7 @@ class ViewError(gs.ShapeError, AssertionError):
     """A view that cuts or folds blocks: a ``gemmsim.ShapeError``, and the ``AssertionError`` that torchmx raises."""
 
 
-class MXTensor(gs.mx.MXTensor):
+class MXTensor(OwnFields):
     """``gemmsim.mx.MXTensor`` with torchmx's constructor and fields; products are PyTorch's of the decoded operands.
 
     Args:
@@ -149,7 +135,7 @@ class MXTensor(gs.mx.MXTensor):
 
     _elem_dtype: DType
     _orig_dtype: torch.dtype
-    accumulator = None
+    _own_fields = ("_elem_dtype",)
 
     @staticmethod
     def __new__(
@@ -180,7 +166,7 @@ class MXTensor(gs.mx.MXTensor):
         scales = _scales(scale_e8m0_bits, shape, where, block_size, padding)
         codes = data_bits.view(torch.uint8)
         plain = gs.mx.MXTensor(codes, scales, name, dim=where, size=shape[where], packing=packing, dtype=orig_dtype)
-        return _dressed(plain, elem_dtype)
+        return MXTensor._with_fields(plain, elem_dtype)
 
     @staticmethod
     def to_mx(data_hp: Tensor, elem_dtype: DType, block_size: int = 32) -> MXTensor:
@@ -234,9 +220,16 @@ class MXTensor(gs.mx.MXTensor):
     def _padding(self) -> int:
         return -self.shape[self.block_dim] % self.format.block_size
 
+    @classmethod
+    def _with_fields(cls, plain: gs.mx.MXTensor, *values: Any) -> MXTensor:
+        """A tensor of the codes of ``plain`` with this element type, in ``plain``'s dtype."""
+        made = super()._with_fields(plain, *values)
+        made._orig_dtype = plain.dtype
+        return made
+
     def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
         """As ``gemmsim.mx.MXTensor.rebuilt``, with this tensor's fields."""
-        return _dressed(super().rebuilt(codes, scales, **{"dtype": self._orig_dtype, **fields}), self._elem_dtype)
+        return super().rebuilt(codes, scales, **{"dtype": self._orig_dtype, **fields})
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[object, ...]]:
         names, meta = super().__tensor_flatten__()
@@ -245,7 +238,7 @@ class MXTensor(gs.mx.MXTensor):
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Tensor], meta: Any, outer_size: Any, outer_stride: Any) -> MXTensor:
         plain = gs.mx.MXTensor.__tensor_unflatten__(inner, meta[:-2], outer_size, outer_stride)
-        made = _dressed(plain, STR_TO_SUPPORTED_ELEM_DTYPE[meta[-2]])
+        made = MXTensor._with_fields(plain, STR_TO_SUPPORTED_ELEM_DTYPE[meta[-2]])
         made._orig_dtype = meta[-1]
         return made
 
@@ -286,23 +279,6 @@ def _scales(given: Tensor, shape: list[int], where: int, block_size: int, paddin
     return given.reshape(full)
 
 
-def _dressed(plain: gs.mx.MXTensor, elem_dtype: DType) -> MXTensor:
-    """An ``MXTensor`` of the codes of gemmsim's, with the system's own fields."""
-    made = gs.mx.MXTensor.__new__(
-        MXTensor,
-        plain.codes,
-        plain.scales,
-        plain.format,
-        dim=plain.block_dim,
-        size=plain.shape[plain.block_dim],
-        packing=plain.packing,
-        dtype=plain.dtype,
-    )
-    assert isinstance(made, MXTensor)
-    made._elem_dtype, made._orig_dtype = elem_dtype, plain.dtype
-    return made
-
-
 def _rebuild(inner: dict[str, Tensor], meta: Any, shape: Any, requires_grad: bool, parameter: bool) -> Tensor:
     """What ``__reduce_ex__`` took apart."""
     made = MXTensor.__tensor_unflatten__(inner, meta, shape, None)
@@ -340,7 +316,7 @@ def _short_block() -> ValueError:
 
 
 @allow_in_graph
-class ToMXConstrFunc(torch.autograd.Function):
+class ToMXConstrFunc(StraightThrough):
     """``apply(data_hp, elem_dtype, block_size, padding)`` is an ``MXTensor``, with the identity as gradient."""
 
     @staticmethod
@@ -357,12 +333,7 @@ class ToMXConstrFunc(torch.autograd.Function):
         if padding not in (None, lacking):
             asked = f"padding={padding} of {data_hp.shape[-1]} elements in blocks of {block_size}"
             raise LayoutError(message(asked, str(lacking), "Leave it out."))
-        return _dressed(gs.mx.to_mx(data_hp.detach(), name, packing=packing), elem_dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradient, as it is."""
-        return grads[0], None, None, None
+        return MXTensor._with_fields(gs.mx.to_mx(data_hp.detach(), name, packing=packing), elem_dtype)
 
 
 @allow_in_graph

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Concatenate, NamedTuple, ParamSpec, TypeAlias
 
 import torch
 from torch import Tensor
@@ -42,6 +43,7 @@ _CONVS = (_F.conv1d, _F.conv2d, _F.conv3d)
 _TRANSPOSES = (_F.conv_transpose1d, _F.conv_transpose2d, _F.conv_transpose3d)
 
 _Tensors: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+_Arguments = ParamSpec("_Arguments")
 
 
 class _How(NamedTuple):
@@ -110,9 +112,8 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``spec``
     """
 
 
-@traceable
-@takes_spec("formats")
-def qconv1d(
+def _qconv(
+    n: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -129,56 +130,11 @@ def qconv1d(
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups)
     how = _How(spec, seed, arithmetic, out_dtype)
-    return _conv("qconv1d", 1, (x, weight, bias), given, padding_mode, how)
+    return _conv(f"qconv{n}d", n, (x, weight, bias), given, padding_mode, how)
 
 
-@traceable
-@takes_spec("formats")
-def qconv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: str | Sizes = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    spec: FormatsLike | None = None,
-    *,
-    padding_mode: str = "zeros",
-    seed: int | None = None,
-    arithmetic: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    given = ConvArguments(stride, padding, dilation, groups)
-    how = _How(spec, seed, arithmetic, out_dtype)
-    return _conv("qconv2d", 2, (x, weight, bias), given, padding_mode, how)
-
-
-@traceable
-@takes_spec("formats")
-def qconv3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: str | Sizes = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-    spec: FormatsLike | None = None,
-    *,
-    padding_mode: str = "zeros",
-    seed: int | None = None,
-    arithmetic: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    given = ConvArguments(stride, padding, dilation, groups)
-    how = _How(spec, seed, arithmetic, out_dtype)
-    return _conv("qconv3d", 3, (x, weight, bias), given, padding_mode, how)
-
-
-@traceable
-@takes_spec("formats")
-def qconv_transpose1d(
+def _qconv_transpose(
+    n: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -196,59 +152,31 @@ def qconv_transpose1d(
 ) -> Tensor:
     given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
     how = _How(spec, seed, arithmetic, out_dtype)
-    return _transposed("qconv_transpose1d", 1, (x, weight, bias), given, how)
+    return _transposed(f"qconv_transpose{n}d", n, (x, weight, bias), given, how)
 
 
-@traceable
-@takes_spec("formats")
-def qconv_transpose2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-    spec: FormatsLike | None = None,
-    *,
-    output_size: Sequence[int] | None = None,
-    seed: int | None = None,
-    arithmetic: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
-    how = _How(spec, seed, arithmetic, out_dtype)
-    return _transposed("qconv_transpose2d", 2, (x, weight, bias), given, how)
+def _of_rank(
+    n: int, name: str, text: str, function: Callable[Concatenate[int, _Arguments], Tensor]
+) -> Callable[_Arguments, Tensor]:
+    """The public function of ``n`` spatial dimensions: ``function`` without its first argument."""
+
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Tensor:
+        return function(n, *args, **kwargs)
+
+    shown = inspect.signature(function)
+    call.__signature__ = shown.replace(parameters=list(shown.parameters.values())[1:])  # type: ignore[attr-defined]
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = text.format(n=n)
+    call.__annotations__ = {key: kind for key, kind in function.__annotations__.items() if key != "n"}
+    return traceable(takes_spec("formats")(call))
 
 
-@traceable
-@takes_spec("formats")
-def qconv_transpose3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-    spec: FormatsLike | None = None,
-    *,
-    output_size: Sequence[int] | None = None,
-    seed: int | None = None,
-    arithmetic: str | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    given = ConvArguments(stride, padding, dilation, groups, output_padding, output_size)
-    how = _How(spec, seed, arithmetic, out_dtype)
-    return _transposed("qconv_transpose3d", 3, (x, weight, bias), given, how)
-
-
-for _n, _function in enumerate((qconv1d, qconv2d, qconv3d), 1):
-    _function.__doc__ = _CONV.format(n=_n)
-for _n, _transpose in enumerate((qconv_transpose1d, qconv_transpose2d, qconv_transpose3d), 1):
-    _transpose.__doc__ = _TRANSPOSED.format(n=_n)
+qconv1d = _of_rank(1, "qconv1d", _CONV, _qconv)
+qconv2d = _of_rank(2, "qconv2d", _CONV, _qconv)
+qconv3d = _of_rank(3, "qconv3d", _CONV, _qconv)
+qconv_transpose1d = _of_rank(1, "qconv_transpose1d", _TRANSPOSED, _qconv_transpose)
+qconv_transpose2d = _of_rank(2, "qconv_transpose2d", _TRANSPOSED, _qconv_transpose)
+qconv_transpose3d = _of_rank(3, "qconv_transpose3d", _TRANSPOSED, _qconv_transpose)
 
 
 def _conv(owner: str, n: int, tensors: _Tensors, given: ConvArguments, mode: str, how: _How) -> Tensor:

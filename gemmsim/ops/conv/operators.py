@@ -7,7 +7,8 @@ its kin do. Seeds, streams and autocast are those of ``library``.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,101 +30,67 @@ _WHERE = f"SymInt[] output_size, {_MAP}, bool transposed, str order='col2im'"
 _CONV = f"Tensor x, Tensor weight, str spec, {_WHERE}, {_REST}, Tensor? c=None"
 
 
-def _geometry(
-    output_size: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool, order: str = "col2im"
-) -> Geometry:
-    sizes = (tuple(output_size), tuple(stride), tuple(padding), tuple(dilation))
-    return Geometry(*sizes, groups, transposed, order)
+class _Conv(NamedTuple):
+    """Arguments of a convolution's operator after its spec."""
+
+    output_size: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+    transposed: bool
+    order: str = "col2im"
+    seed: int | None = None
+    out_dtype: torch.dtype | None = None
+    c: Tensor | None = None
+    stream: int = 0
+    counter: Tensor | None = None
+    site: str | None = None
+
+    def for_kernel(self) -> tuple[Geometry, int | None, torch.dtype | None, Tensor | None, int]:
+        """Index map, seed, dtype, addend and stream."""
+        sizes = (tuple(self.output_size), tuple(self.stride), tuple(self.padding), tuple(self.dilation))
+        where = Geometry(*sizes, self.groups, self.transposed, self.order)
+        return where, at_counter(self.seed, self.counter), self.out_dtype, self.c, self.stream
 
 
-def _conv(
-    x: Tensor,
-    weight: Tensor,
-    spec: str,
-    output_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    transposed: bool,
-    order: str = "col2im",
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
-    where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
-    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
-    return conv_kernels.conv(x, weight, meaning, where, seed, out_dtype, c, stream)
+class _ConvWeight(NamedTuple):
+    """Arguments of the operator of a weight's gradient after its spec."""
+
+    kernel: list[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+    groups: int
+    seed: int | None = None
+    out_dtype: torch.dtype | None = None
+    stream: int = 0
+    counter: Tensor | None = None
+    site: str | None = None
 
 
-def _conv_with_operands(
-    x: Tensor,
-    weight: Tensor,
-    spec: str,
-    output_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    transposed: bool,
-    order: str = "col2im",
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    where = _geometry(output_size, stride, padding, dilation, groups, transposed, order)
-    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
-    return conv_kernels.conv_with_operands(x, weight, meaning, where, seed, out_dtype, c, stream)
+def _conv(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> Tensor:
+    return conv_kernels.conv(x, weight, eager.spec_of(spec), *_Conv(*rest).for_kernel())
 
 
-def _conv_weight(
-    large: Tensor,
-    small: Tensor,
-    spec: str,
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    stream: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
-    where = _geometry((), stride, padding, dilation, groups, False)
-    seed, meaning = at_counter(seed, counter), eager.spec_of(spec)
-    return conv_kernels.conv_weight(large, small, meaning, kernel, where, seed, out_dtype, stream)
+def _conv_with_operands(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return conv_kernels.conv_with_operands(x, weight, eager.spec_of(spec), *_Conv(*rest).for_kernel())
 
 
-def _conv_fake(
-    x: Tensor,
-    weight: Tensor,
-    spec: str,
-    output_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    transposed: bool,
-    order: str = "col2im",
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
+def _conv_weight(large: Tensor, small: Tensor, spec: str, *rest: Any) -> Tensor:
+    given = _ConvWeight(*rest)
+    where = Geometry((), tuple(given.stride), tuple(given.padding), tuple(given.dilation), given.groups, False)
+    seed = at_counter(given.seed, given.counter)
+    last = (seed, given.out_dtype, given.stream)
+    return conv_kernels.conv_weight(large, small, eager.spec_of(spec), given.kernel, where, *last)
+
+
+def _conv_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> Tensor:
+    given = _Conv(*rest)
     conv_kernels.check_spec("conv", eager.spec_of(spec))
-    dtype = eager.result_dtype("conv", x, weight, out_dtype)
-    channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    return x.new_empty((x.shape[0], channels, *output_size), dtype=dtype)
+    dtype = eager.result_dtype("conv", x, weight, given.out_dtype)
+    channels = weight.shape[1] * given.groups if given.transposed else weight.shape[0]
+    return x.new_empty((x.shape[0], channels, *given.output_size), dtype=dtype)
 
 
 def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,24 +103,11 @@ def _conv_with_operands_fake(x: Tensor, weight: Tensor, spec: str, *rest: Any) -
     return out, cast_a, cast_b
 
 
-def _conv_weight_fake(
-    large: Tensor,
-    small: Tensor,
-    spec: str,
-    kernel: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    stream: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
+def _conv_weight_fake(large: Tensor, small: Tensor, spec: str, *rest: Any) -> Tensor:
+    given = _ConvWeight(*rest)
     conv_kernels.check_spec("conv_weight", eager.spec_of(spec))
-    dtype = eager.result_dtype("conv_weight", large, small, out_dtype)
-    return large.new_empty((small.shape[1], large.shape[1] // groups, *kernel), dtype=dtype)
+    dtype = eager.result_dtype("conv_weight", large, small, given.out_dtype)
+    return large.new_empty((small.shape[1], large.shape[1] // given.groups, *given.kernel), dtype=dtype)
 
 
 def _batch(n: int, seed_at: int, counter_at: int) -> Any:

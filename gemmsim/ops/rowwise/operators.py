@@ -103,9 +103,7 @@ def _map(
     return out
 
 
-def _map_fake(
-    a: Tensor, b: Tensor | None, function: str, cast: str, seed: Any = None, stream: int = 0, counter: Any = None
-) -> Tensor:
+def _map_fake(a: Tensor, b: Tensor | None, function: str, cast: str, *rest: Any) -> Tensor:
     _steps(cast)
     shape, dtype = _map_shape(a, b)
     return a.new_empty(shape, dtype=dtype)
@@ -124,7 +122,7 @@ def _sum(
     return out
 
 
-def _sum_fake(x: Tensor, cast: str, order: int = 1, seed: Any = None, stream: int = 0, counter: Any = None) -> Tensor:
+def _sum_fake(x: Tensor, cast: str, *rest: Any) -> Tensor:
     _steps(cast)
     return x.new_empty(x.shape[:-1])
 
@@ -144,9 +142,7 @@ def _softmax(
     return out
 
 
-def _softmax_fake(
-    x: Tensor, casts: str, order: int, lse: bool, seed: Any = None, stream: int = 0, counter: Any = None
-) -> Tensor:
+def _softmax_fake(x: Tensor, casts: str, *rest: Any) -> Tensor:
     _steps(casts)
     return x.new_empty(x.shape)
 
@@ -165,9 +161,7 @@ def _softmax_grad(
     return out
 
 
-def _softmax_grad_fake(
-    y: Tensor, g: Tensor, casts: str, order: int, seed: Any = None, stream: int = 0, counter: Any = None
-) -> Tensor:
+def _softmax_grad_fake(y: Tensor, g: Tensor, casts: str, *rest: Any) -> Tensor:
     _steps(casts)
     return y.new_empty(y.shape)
 
@@ -186,9 +180,8 @@ def _norm(
 
 
 def _norm_fake(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, eps: float, order: int, centered: bool,
-    seed: Any = None, stream: int = 0, counter: Any = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, casts: str, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     _steps(casts)
     work = _work(x, weight, bias)
     mean = x.new_empty(x.shape[:-1], dtype=work)
@@ -202,24 +195,14 @@ def _norm_grad(
     work = _work(x, weight, mean, g)
     out, terms = (x.new_empty(x.shape, dtype=dtype) for dtype in (x.dtype, work))
     inputs = tuple(_ready(t) for t in (x, weight, mean, rstd, g))
-    _run(
-        "norm_grad",
-        casts,
-        inputs,
-        (out, terms),
-        Bits(seed, counter),
-        stream,
-        order=order,
-        centered=centered,
-        **_rows_of(x),
-    )
+    how = {"order": order, "centered": centered, **_rows_of(x)}
+    _run("norm_grad", casts, inputs, (out, terms), Bits(seed, counter), stream, **how)
     return out, terms
 
 
 def _norm_grad_fake(
-    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, order: int, centered: bool,
-    seed: Any = None, stream: int = 0, counter: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor, weight: Tensor | None, mean: Tensor, rstd: Tensor, g: Tensor, casts: str, *rest: Any
+) -> tuple[Tensor, Tensor]:
     _steps(casts)
     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=_work(x, weight, mean, g))
 

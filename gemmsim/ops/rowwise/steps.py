@@ -17,16 +17,7 @@ from ..product.operators import quantize_op
 from ..seeds import Bits
 from .operators import row_map_op, row_sum_op
 
-__all__ = [
-    "applied",
-    "cast_text",
-    "finish",
-    "map_step",
-    "normal_dims",
-    "quantized",
-    "sum_step",
-    "sum_to",
-]
+__all__ = ["applied", "cast_text", "finish", "map_step", "normal_dims", "quantized", "sum_step", "sum_to"]
 
 _NATIVE: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,

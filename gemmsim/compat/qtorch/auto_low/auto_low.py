@@ -1,5 +1,4 @@
 """The module ``qtorch.auto_low.auto_low``."""
 
-from . import lower, sequential_lower
-
-__all__ = ["lower", "sequential_lower"]
+from . import lower as lower
+from . import sequential_lower as sequential_lower

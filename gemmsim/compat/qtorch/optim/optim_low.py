@@ -1,5 +1,3 @@
 """The module ``qtorch.optim.optim_low``."""
 
-from . import OptimLP
-
-__all__ = ["OptimLP"]
+from . import OptimLP as OptimLP

@@ -1,5 +1,3 @@
 """The module ``qtorch.quant.quant_module``."""
 
-from ..quantizers import Quantizer
-
-__all__ = ["Quantizer"]
+from ..quantizers import Quantizer as Quantizer

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gemmsim.nn import Emulated
-from gemmsim.nn.weights import refuse_computed, take_hooks
+from gemmsim.nn.weights import linear_like
 from gemmsim.ops.lazy_dynamo import allow_in_graph
 
 from ..config import QLinearConfig
@@ -34,13 +34,11 @@ class MXInferenceLinear(Emulated, nn.Linear):
         Raises:
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
         """
-        refuse_computed("MXInferenceLinear.from_float", mod)
-        made = cls(mod.in_features, mod.out_features, mod.bias is not None, device="meta")
+        made = linear_like(cls, mod)
         weights = qconfig.weights_config
         encoded = MXTensor.to_mx(mod.weight.detach(), weights.elem_dtype, weights.block_size)
-        made.weight, made.bias, made.qconfig = nn.Parameter(encoded, requires_grad=False), mod.bias, qconfig
-        take_hooks(made, mod)
-        return made.train(mod.training)
+        made.weight, made.qconfig = nn.Parameter(encoded, requires_grad=False), qconfig
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         """``F.linear`` of x in MX and the weight."""

@@ -1,5 +1,3 @@
 """The module ``dmx.compressor.numerical.cast``."""
 
-from ...cast_to import CastTo
-
-__all__ = ["CastTo"]
+from ...cast_to import CastTo as CastTo

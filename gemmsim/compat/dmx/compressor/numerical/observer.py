@@ -1,6 +1,6 @@
 """The module ``dmx.compressor.numerical.observer``."""
 
-from ...histogram_observer import HistogramObserver
-from ...observers import DMXObserverBase, DummyObserver, MinMaxObserver
-
-__all__ = ["DMXObserverBase", "DummyObserver", "HistogramObserver", "MinMaxObserver"]
+from ...histogram_observer import HistogramObserver as HistogramObserver
+from ...observers import DMXObserverBase as DMXObserverBase
+from ...observers import DummyObserver as DummyObserver
+from ...observers import MinMaxObserver as MinMaxObserver

@@ -1,77 +1,43 @@
 """``modelopt.torch.quantization.tensor_quant``; each function takes the argument orders of old and new versions."""
 
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL
 from gemmsim.tensor_quant import (
-    QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL,
-    QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW,
-    QUANT_DESC_8BIT_PER_TENSOR,
-    QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR,
-    DynamicBlockQuantizationFunction,
-    FakeAffineTensorQuantFunction,
-    FakeTensorQuantFunction,
-    LegacyFakeTensorQuantFunction,
-    QuantDescriptor,
-    ScaledE4M3Function,
-    ScaledQuantDescriptor,
-    StaticBlockQuantizationFunction,
-    TensorQuantFunction,
-    dynamic_block_quant,
-    dynamic_block_quantize_op,
-    fake_affine_tensor_quant,
-    fake_quant_impl,
-    fake_tensor_quant,
-    fp4_cast_ste,
-    fp8_eager,
-    int_cast_ste,
-    legacy_fake_tensor_quant,
-    mx_format_map,
-    quantize_op,
-    scaled_e4m3,
-    scaled_e4m3_abstract,
-    scaled_e4m3_impl,
-    static_block_quant,
-    static_blockwise_fp4_fake_quant,
-    tensor_quant,
+    QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL,
 )
-
-__all__ = [
-    "DynamicBlockQuantizationFunction",
-    "FakeAffineTensorQuantFunction",
-    "FakeTensorQuantFunction",
-    "LegacyFakeTensorQuantFunction",
-    "QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL",
-    "QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW",
-    "QUANT_DESC_8BIT_PER_TENSOR",
-    "QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR",
-    "QuantDescriptor",
-    "ScaledE4M3Function",
-    "ScaledQuantDescriptor",
-    "StaticBlockQuantizationFunction",
-    "TensorQuantFunction",
-    "dynamic_block_quant",
-    "dynamic_block_quantize_op",
-    "fake_affine_tensor_quant",
-    "fake_quant_impl",
-    "fake_tensor_quant",
-    "fp4_cast_ste",
-    "fp8_eager",
-    "int_cast_ste",
-    "legacy_fake_tensor_quant",
-    "mx_format_map",
-    "quantize_op",
-    "scaled_e4m3",
-    "scaled_e4m3_abstract",
-    "scaled_e4m3_impl",
-    "static_block_quant",
-    "static_blockwise_fp4_fake_quant",
-    "tensor_quant",
-]
+from gemmsim.tensor_quant import (
+    QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL,
+)
+from gemmsim.tensor_quant import (
+    QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL,
+)
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW as QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW
+from gemmsim.tensor_quant import QUANT_DESC_8BIT_PER_TENSOR as QUANT_DESC_8BIT_PER_TENSOR
+from gemmsim.tensor_quant import QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR as QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR
+from gemmsim.tensor_quant import DynamicBlockQuantizationFunction as DynamicBlockQuantizationFunction
+from gemmsim.tensor_quant import FakeAffineTensorQuantFunction as FakeAffineTensorQuantFunction
+from gemmsim.tensor_quant import FakeTensorQuantFunction as FakeTensorQuantFunction
+from gemmsim.tensor_quant import LegacyFakeTensorQuantFunction as LegacyFakeTensorQuantFunction
+from gemmsim.tensor_quant import QuantDescriptor as QuantDescriptor
+from gemmsim.tensor_quant import ScaledE4M3Function as ScaledE4M3Function
+from gemmsim.tensor_quant import ScaledQuantDescriptor as ScaledQuantDescriptor
+from gemmsim.tensor_quant import StaticBlockQuantizationFunction as StaticBlockQuantizationFunction
+from gemmsim.tensor_quant import TensorQuantFunction as TensorQuantFunction
+from gemmsim.tensor_quant import dynamic_block_quant as dynamic_block_quant
+from gemmsim.tensor_quant import dynamic_block_quantize_op as dynamic_block_quantize_op
+from gemmsim.tensor_quant import fake_affine_tensor_quant as fake_affine_tensor_quant
+from gemmsim.tensor_quant import fake_quant_impl as fake_quant_impl
+from gemmsim.tensor_quant import fake_tensor_quant as fake_tensor_quant
+from gemmsim.tensor_quant import fp4_cast_ste as fp4_cast_ste
+from gemmsim.tensor_quant import fp8_eager as fp8_eager
+from gemmsim.tensor_quant import int_cast_ste as int_cast_ste
+from gemmsim.tensor_quant import legacy_fake_tensor_quant as legacy_fake_tensor_quant
+from gemmsim.tensor_quant import mx_format_map as mx_format_map
+from gemmsim.tensor_quant import quantize_op as quantize_op
+from gemmsim.tensor_quant import scaled_e4m3 as scaled_e4m3
+from gemmsim.tensor_quant import scaled_e4m3_abstract as scaled_e4m3_abstract
+from gemmsim.tensor_quant import scaled_e4m3_impl as scaled_e4m3_impl
+from gemmsim.tensor_quant import static_block_quant as static_block_quant
+from gemmsim.tensor_quant import static_blockwise_fp4_fake_quant as static_blockwise_fp4_fake_quant
+from gemmsim.tensor_quant import tensor_quant as tensor_quant

@@ -1,15 +1,6 @@
 """``torchao.prototype.moe_training.config``: the configuration of dense MXFP8 layers."""
 
-from __future__ import annotations
-
 from ...kinds import KernelPreference as KernelPreference
 from ...kinds import MXFP8TrainingOpConfig as MXFP8TrainingOpConfig
 from ...kinds import MXFP8TrainingRecipe as MXFP8TrainingRecipe
 from ...kinds import ScaleCalculationMode as ScaleCalculationMode
-
-__all__ = [
-    "KernelPreference",
-    "MXFP8TrainingOpConfig",
-    "MXFP8TrainingRecipe",
-    "ScaleCalculationMode",
-]

@@ -1,8 +1,6 @@
 """``torchao.prototype.mx_formats.inference_workflow``: configurations of inference for ``quantize_``."""
 
-from __future__ import annotations
-
-from torch import nn
+from torch import nn as _nn
 
 from ...kinds import KernelPreference as KernelPreference
 from ...kinds import MXDynamicActivationMXWeightConfig as MXDynamicActivationMXWeightConfig
@@ -21,28 +19,9 @@ from ...nvfp4 import per_tensor_amax_to_scale as per_tensor_amax_to_scale
 from ...tensor import MXTensor as MXTensor
 
 
-def _auto_filter_for_nfp4(mod: nn.Module, fqn: str) -> bool:
+def _auto_filter_for_nfp4(mod: _nn.Module, fqn: str) -> bool:
     """torchao's choice of layers for NVFP4: large linear ones with sizes of multiples of 16, but for embeddings."""
-    if not isinstance(mod, nn.Linear) or "embed" in fqn:
+    if not isinstance(mod, _nn.Linear) or "embed" in fqn:
         return False
     rows, columns = mod.weight.shape
     return rows % 16 == 0 and columns % 16 == 0 and rows > 64 and max(rows, columns) > 1024
-
-
-__all__ = [
-    "KernelPreference",
-    "MXDynamicActivationMXWeightConfig",
-    "MXFPInferenceConfig",
-    "MXGemmKernelChoice",
-    "MXTensor",
-    "NVFP4DynamicActivationNVFP4WeightConfig",
-    "NVFP4InferenceConfig",
-    "NVFP4MMConfig",
-    "NVFP4ObservedLinear",
-    "NVFP4Tensor",
-    "NVFP4WeightOnlyConfig",
-    "QuantizationStep",
-    "QuantizeTensorToMXKwargs",
-    "QuantizeTensorToNVFP4Kwargs",
-    "per_tensor_amax_to_scale",
-]

@@ -1,7 +1,5 @@
 """``torchao.prototype.mx_formats.kernels``: casts of elements, packing, and kernels by name, on every device."""
 
-from __future__ import annotations
-
 from ...casts import down_size as down_size
 from ...casts import get_bits as get_bits
 from ...casts import mslk_quantize_nvfp4 as mslk_quantize_nvfp4
@@ -33,26 +31,3 @@ EBITS_F6_E3M2, MBITS_F6_E3M2, SIGN_MASK_F6_E3M2, MANTISSA_MASK_F6_E3M2 = 3, 2, 0
 ZERO_BITS_F32, ZERO_POINT_FIVE_BITS_F32 = 0x0, 0x3F000000
 #: Whether the functions of these names can be called: everywhere.
 _triton_kernels_available = _mxfp8_cuda_kernels_available = True
-
-__all__ = [
-    "ScaleCalculationMode",
-    "down_size",
-    "f32_to_f4_unpacked",
-    "f32_to_f6_e2m3_unpacked",
-    "f32_to_f6_e3m2_unpacked",
-    "f4_unpacked_to_f32",
-    "f6_e2m3_unpacked_to_f32",
-    "f6_e3m2_unpacked_to_f32",
-    "get_bits",
-    "mslk_quantize_nvfp4",
-    "mxfp8_quantize_cuda",
-    "pack_uint4",
-    "triton_mx_block_rearrange",
-    "triton_mxfp8_dequant_dim0",
-    "triton_quantize_nvfp4",
-    "triton_to_mxfp8_dim0",
-    "triton_to_mxfp8_dim1",
-    "triton_to_mxfp8_dim1_reference",
-    "unpack_uint4",
-    "up_size",
-]

@@ -1,8 +1,6 @@
 """``torchao.prototype.mx_formats.mx_linear``: training layers of 0.6.1 to 0.17 and what they compute."""
 
-from __future__ import annotations
-
-from torch import nn
+from torch import nn as _nn
 
 from ...casts import _to_mxfp8_dim1_kernel_wrapper as _to_mxfp8_dim1_kernel_wrapper
 from ...conversions import to_mx as to_mx
@@ -21,21 +19,4 @@ from ...tensor import NoopFwToMXBw as NoopFwToMXBw
 
 def _is_linear(mod: object, fqn: str) -> bool:
     """Whether a module is a ``torch.nn.Linear``."""
-    return isinstance(mod, nn.Linear)
-
-
-__all__ = [
-    "MXFP8Linear",
-    "MXInferenceLinear",
-    "MXLinear",
-    "MXLinearConfig",
-    "MXTensor",
-    "NoopFwToMXBw",
-    "_to_mxfp8_dim1_kernel_wrapper",
-    "_to_mxfp8_then_scaled_mm",
-    "mx_mm",
-    "replace_with_custom_fn_if_matches_filter",
-    "swap_linear_with_mx_inference_linear",
-    "swap_linear_with_mx_linear",
-    "to_mx",
-]
+    return isinstance(mod, _nn.Linear)

@@ -1,7 +1,5 @@
 """``torchao.prototype.mx_formats.mx_tensor``: the tensor, conversions, and their steps."""
 
-from __future__ import annotations
-
 from ...casts import tensor_size_fp4x2_to_hp as tensor_size_fp4x2_to_hp
 from ...casts import tensor_size_hp_to_fp4x2 as tensor_size_hp_to_fp4x2
 from ...conversions import get_fp_scale as get_fp_scale
@@ -56,52 +54,3 @@ EBITS_F6_E2M3, MBITS_F6_E2M3 = 2, 3
 EBITS_F6_E3M2, MBITS_F6_E3M2 = 3, 2
 EBITS_F8_E4M3, MBITS_F8_E4M3 = 4, 3
 EBITS_F8_E5M2, MBITS_F8_E5M2 = 5, 2
-
-__all__ = [
-    "BLOCK_SIZE_DEFAULT",
-    "DTYPE_FP6_E2M3",
-    "DTYPE_FP6_E3M2",
-    "E8M0_EXPONENT_BIAS",
-    "E8M0_EXPONENT_NAN_VAL",
-    "F32_EXP_BIAS",
-    "F32_MIN_NORMAL",
-    "F4_E2M1_MAX",
-    "F4_E2M1_MAX_POW2",
-    "F6_E2M3_MAX",
-    "F6_E2M3_MAX_POW2",
-    "F6_E3M2_MAX",
-    "F6_E3M2_MAX_POW2",
-    "F8E4M3_MAX",
-    "F8E4M3_MAX_POW2",
-    "F8E5M2_MAX",
-    "F8E5M2_MAX_POW2",
-    "FromMXConstrFunc",
-    "KernelPreference",
-    "MXGemmKernelChoice",
-    "MXTensor",
-    "NoopFwToMXBw",
-    "QuantizeTensorKwargs",
-    "QuantizeTensorToMXKwargs",
-    "SUPPORTED_ELEM_DTYPES",
-    "ScaleCalculationMode",
-    "ToMXConstrFunc",
-    "_e8m0_scale_to_reciprocal_fp32",
-    "_f32_to_e8m0_rceil",
-    "_to_mx_rceil",
-    "f32_to_f4_unpacked",
-    "f32_to_f6_e2m3_unpacked",
-    "f32_to_f6_e3m2_unpacked",
-    "f4_unpacked_to_f32",
-    "f6_e2m3_unpacked_to_f32",
-    "f6_e3m2_unpacked_to_f32",
-    "from_blocked",
-    "get_fp_scale",
-    "hp_data_dims_to_swizzled_scale_dims_mx",
-    "pack_uint4",
-    "tensor_size_fp4x2_to_hp",
-    "tensor_size_hp_to_fp4x2",
-    "to_blocked",
-    "to_dtype",
-    "to_mx",
-    "unpack_uint4",
-]

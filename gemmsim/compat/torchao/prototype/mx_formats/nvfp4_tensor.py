@@ -1,7 +1,5 @@
 """``torchao.prototype.mx_formats.nvfp4_tensor``: NVFP4 tensors and conversions."""
 
-from __future__ import annotations
-
 from ...elements import f4_unpacked_to_f32 as f4_unpacked_to_f32
 from ...elements import f32_to_f4_unpacked as f32_to_f4_unpacked
 from ...elements import from_blocked as from_blocked
@@ -20,21 +18,3 @@ from .constants import F8E4M3_MAX as F8E4M3_MAX
 
 #: The smallest scale of a block.
 E4M3_EPS = 2.0**-6
-
-__all__ = [
-    "F4_E2M1_MAX",
-    "F8E4M3_MAX",
-    "NVFP4MMConfig",
-    "NVFP4Tensor",
-    "QuantizeTensorKwargs",
-    "QuantizeTensorToNVFP4Kwargs",
-    "f32_to_f4_unpacked",
-    "f4_unpacked_to_f32",
-    "from_blocked",
-    "hp_data_dims_to_swizzled_scale_dims_nvfp4",
-    "nvfp4_quantize",
-    "pack_uint4",
-    "per_tensor_amax_to_scale",
-    "to_blocked",
-    "unpack_uint4",
-]

@@ -1,5 +1,3 @@
 """``modelopt.torch.quantization.calib.bias``."""
 
-from gemmsim.tensor_quant import BiasCalibrator
-
-__all__ = ["BiasCalibrator"]
+from gemmsim.tensor_quant import BiasCalibrator as BiasCalibrator

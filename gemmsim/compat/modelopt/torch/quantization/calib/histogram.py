@@ -1,5 +1,3 @@
 """``modelopt.torch.quantization.calib.histogram``."""
 
-from gemmsim.tensor_quant import HistogramCalibrator
-
-__all__ = ["HistogramCalibrator"]
+from gemmsim.tensor_quant import HistogramCalibrator as HistogramCalibrator

@@ -1,5 +1,3 @@
 """``modelopt.torch.quantization.calib.max``."""
 
-from gemmsim.tensor_quant import MaxCalibrator
-
-__all__ = ["MaxCalibrator"]
+from gemmsim.tensor_quant import MaxCalibrator as MaxCalibrator

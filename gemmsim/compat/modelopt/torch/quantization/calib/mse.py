@@ -1,5 +1,3 @@
 """``modelopt.torch.quantization.calib.mse``."""
 
-from gemmsim.tensor_quant import MseCalibrator
-
-__all__ = ["MseCalibrator"]
+from gemmsim.tensor_quant import MseCalibrator as MseCalibrator

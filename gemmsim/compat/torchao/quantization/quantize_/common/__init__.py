@@ -1,13 +1,7 @@
 """``torchao.quantization.quantize_.common``."""
 
-from __future__ import annotations
+from .kernel_preference import KernelPreference
+from .quantization_step import QuantizationStep
+from .quantize_tensor_kwargs import QuantizeTensorKwargs
 
-from .kernel_preference import KernelPreference as KernelPreference
-from .quantization_step import QuantizationStep as QuantizationStep
-from .quantize_tensor_kwargs import QuantizeTensorKwargs as QuantizeTensorKwargs
-
-__all__ = [
-    "KernelPreference",
-    "QuantizationStep",
-    "QuantizeTensorKwargs",
-]
+__all__ = ["KernelPreference", "QuantizationStep", "QuantizeTensorKwargs"]

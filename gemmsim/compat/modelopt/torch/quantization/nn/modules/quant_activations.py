@@ -7,9 +7,7 @@ from torch import nn
 from .quant_input import MadeInput
 from .quant_module import QuantModuleRegistry
 
-__all__ = [
-    "QuantLeakyReLU",
-]
+__all__ = ["QuantLeakyReLU"]
 
 
 @QuantModuleRegistry.register({nn.LeakyReLU: "nn.LeakyReLU"})

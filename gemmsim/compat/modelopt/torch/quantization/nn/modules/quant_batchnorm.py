@@ -7,11 +7,7 @@ from torch import nn
 from .quant_input import MadeInput
 from .quant_module import QuantModuleRegistry
 
-__all__ = [
-    "QuantBatchNorm1d",
-    "QuantBatchNorm2d",
-    "QuantBatchNorm3d",
-]
+__all__ = ["QuantBatchNorm1d", "QuantBatchNorm2d", "QuantBatchNorm3d"]
 
 
 @QuantModuleRegistry.register({nn.BatchNorm1d: "nn.BatchNorm1d"})

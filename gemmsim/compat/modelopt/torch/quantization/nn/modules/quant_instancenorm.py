@@ -7,11 +7,7 @@ from torch import nn
 from .quant_input import MadeInput
 from .quant_module import QuantModuleRegistry
 
-__all__ = [
-    "QuantInstanceNorm1d",
-    "QuantInstanceNorm2d",
-    "QuantInstanceNorm3d",
-]
+__all__ = ["QuantInstanceNorm1d", "QuantInstanceNorm2d", "QuantInstanceNorm3d"]
 
 
 @QuantModuleRegistry.register({nn.InstanceNorm1d: "nn.InstanceNorm1d"})
