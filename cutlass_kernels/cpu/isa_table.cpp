@@ -10,8 +10,8 @@
 namespace gemmsim {
 namespace NS {
 
-extern const TileFn tiles32[STEPS][KINDS];
-extern const TileFn tiles64[STEPS][KINDS];
+extern const TileFn tiles32[TILE_KERNELS][STEPS][KINDS];
+extern const TileFn tiles64[TILE_KERNELS][STEPS][KINDS];
 #if ISA_AVX2 || ISA_AVX512
 bool multi_tile(const Tile& t, MultiTile& how);
 #endif
@@ -263,8 +263,10 @@ static Isa make() {
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
     t.rescales = ISA_DIRECTED || (ISA_MODES && !ISA_NEON);
-    memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
-    memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
+    for (int kernel = 0; kernel < TILE_KERNELS; ++kernel) {
+        memcpy(t.tile[kernel][0], tiles32[kernel], sizeof tiles32[kernel]);
+        memcpy(t.tile[kernel][1], tiles64[kernel], sizeof tiles64[kernel]);
+    }
 #if ISA_AVX2 || ISA_AVX512
     t.multi_tile = multi_tile;
     t.multi_tile_sums = !ISA_DIRECTED;

@@ -2,6 +2,8 @@
 // instruction set).
 #pragma once
 #include "gemmsim/program.h"
+#include "kernels.h"
+#include "thresholds.h"
 
 namespace gemmsim {
 
@@ -13,19 +15,9 @@ enum Step : int {
     MA_ODD = 3,    // as MA_NEAR, with both operations rounded to odd
     STEPS = 4
 };
-
-// A step of a matrix unit sums up to 64 products and the register, each truncated a number of bits below the largest.
-// For up to these numbers of bits the sum fits a double, two doubles, or 128-bit integers.
-constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_TWO = 90, KEPT_IN_INTEGER = 117;
+constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
-
-// Tiles use the midpoint filter (tiles/nearest/midpoint_filter.h) where at most one term in so many may lead to a
-// midpoint.
-constexpr int64_t RARE_MIDPOINTS = 8;
-
-// Two instructions round floats to formats of at most this many bits (tiles/nearest/checks.h).
-constexpr int SHORT_BITS = 11;
 
 // How floating-point lanes compute an INTEGER or FIXED segment. Each product times `scale` is rounded to a whole
 // number, or stays as it is (NONE). Sums are clamped to [low, high] at every step, or stay exact and are folded at the
@@ -78,7 +70,6 @@ struct Tile {
 
 // Kinds of rounding that a kernel can do, in order of cost (tiles/rounders.h explains each).
 // FAST and FAST_CLAMP: one mode other than nearest even for all casts, by directed rounding.
-// LANES: another vector kernel (integer registers, matrix instructions, the value sets of gemmsim/grid.h).
 enum Kind : int {
     NONE = 0,
     PLAIN = 1,
@@ -92,8 +83,7 @@ enum Kind : int {
     FAST_CLAMP = 9,
     KINDS = 10,
     SCALAR = 10,
-    LANES = 11,
-    ALL_KINDS = 12
+    LANES = 11
 };
 
 typedef void (*TileFn)(const Tile&);
@@ -176,7 +166,8 @@ struct Isa {
     int nr[2];  // columns of a tile
     // Float tiles of kinds SUB, and FAST toward zero, accept rescaled panels (Tile::scaled_by).
     bool rescales;
-    TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where `directed` is NEAREST
+    // By kernel (tile_place), carrier, step and kind; null where the kernel does not exist.
+    TileFn tile[TILE_KERNELS][2][STEPS][KINDS];
     // Returns the kernel of a compensated segment (tiles/compensated/compensated.h explains the kinds). `odd`:
     // operations are exact. The kernel returns false if its speculation failed.
     CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);

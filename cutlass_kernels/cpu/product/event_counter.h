@@ -144,10 +144,9 @@ template <class T> struct EventCounter {
     // combined, and pairs() does not check whether a single term is a number of the format.
     bool has_pairs(int64_t n) const {
         const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
-        const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().method_of_count == 1 && !run_tile().known);
+        const bool short_runs = n == 1 || (n <= LONGEST_COUNTED_PAIRS && run_tile().method_of_count == 1 && !run_tile().known);
         return kernels.pairs && plain_register && narrow_sums && run_in_lanes() && short_runs;
     }
-    static constexpr int64_t MOST_OF_PAIRS = 16;
     // Sums all terms of t in segments of n from +0 and combines these sums by the wrapper `level`, into t's c.
     void pairs(const Tile& t, int64_t n, int level) const { kernels.pairs(t, nr, n, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 

@@ -1,8 +1,9 @@
-// Chooses the kernel that computes a block of outputs, from the formats and from facts about the data.
-// The functions here choose a carrier, a plain register's kernel and its kernel for short runs. kernel_choice_compensated.h and
-// kernel_choice_totals.h choose for the other accumulators.
+// Computes what the choice of a kernel rests on, from the formats and from facts about the data: lanes, step, rounding and what is proved.
+// The functions here choose a carrier, and steps and roundings of a plain register and of its short runs. kernel_choice_compensated.h and
+// kernel_choice_totals.h do so for the other accumulators. The rules of kernel_table.cpp then choose the kernel.
 // Every choice rests on a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
+#include <initializer_list>
 #include <stdlib.h>
 #include <string.h>
 #include "product/bounds.h"
@@ -26,9 +27,14 @@ struct DoubleBins {
     int first = 0, count = 0;
 };
 
+// How an accumulator is computed: by a kernel of tiles, which the step and the kind name; by a vector kernel of its own; or one element at
+// a time.
+enum class Path : uint8_t { TILES, LANES, SCALAR };
+
 struct Choice {
     int carrier, step, kind;
     int32_t proofs;
+    Path path = Path::TILES;
     IntegerLanes integers = {};
     Speculation speculation = {};
     RunsPlan runs = {};
@@ -40,6 +46,10 @@ struct Choice {
     Slices slices = {};
     DoubleBins bins = {};
     int kept = 0;  // matrix unit's step: HardwareModel::kept, or enough bits to truncate nothing
+    bool in_fp16 = false;  // the register and the operands are binary16 (uses_fp16)
+
+    // A choice without step and kind.
+    static Choice of(Path path, int carrier, int32_t proofs = 0) { return Choice{carrier, 0, NONE, proofs, path}; }
 };
 
 struct CarrierInfo {
@@ -151,10 +161,6 @@ inline bool speculative_terms(const Request& r) {
     return compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23 && (r.fused || 2 * r.mul.p <= 23));
 }
 
-// Shortest runs, in terms, that are faster one by one in a kernel of tiles, because that kernel has fewer instructions a step.
-// WIDE_RUNS: the limit for double lanes with Isa::TILES.
-constexpr int64_t SPECULATIVE_RUNS = 32, WIDE_RUNS = 24;
-
 inline bool same_cast(const Cast& x, const Cast& y) {
     // An overflow may become NaN, which == never finds equal.
     auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };
@@ -261,7 +267,7 @@ inline int scaling_of(const Request& r, const Facts& f, double most_a) {
     const int by = 1 - r.add.emin, p = r.fused || r.add.p < r.mul.p ? r.add.p : r.mul.p;
     const int emax = r.fused || r.add.emax > r.mul.emax ? r.add.emax : r.mul.emax;
     const double most = fmax(fmax(most_a, f.product), f.bound);
-    if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS || (!r.fused && r.mul.p > SHORT_BITS)) return 0;
+    if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS_OF_FLOATS || (!r.fused && r.mul.p > SHORT_BITS_OF_FLOATS)) return 0;
     // Unscaled floats below 2^-126 have fewer bits. They round as scaled ones only if half of the format's quantum is not below 2^-126.
     if (r.add.emin - r.add.p < carrier_info(0).emin) return 0;
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
@@ -272,35 +278,13 @@ inline bool truncates_nearest(const Request& r) {
     return r.method == REGISTER && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && r.add.p >= 2 &&
            r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
 }
-// Runs of at least this many terms may have truncated sums, computed tile by tile.
-constexpr int64_t TRUNCATED_RUNS = 32;
 // Whether the lowest bits of terms exclude most of them as a cause of midpoints.
 // The lowest bit of a product of two 24-bit numbers is some 46 places below its highest. In formats with few exponent bits (emin >= -32)
 // that is below half of the quantum.
-inline bool lowest_bits_help(const Request& r) { return truncates_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= TRUNCATED_RUNS; }
+inline bool lowest_bits_help(const Request& r) { return truncates_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= SHORTEST_TRUNCATED_RUN; }
 // A term may lead to a midpoint only if Isa::lowest_bits of its two factors add up to at least this number. It stands for half of the
 // register's quantum, biased by 127 twice (tiles/nearest/midpoint_filter.h).
 inline int midpoints_from(const Cast& add) { return add.emin - add.p + 2 * 127; }
-
-// Whether sums of a register that starts from +0 are rounded by truncating their bits (tiles/nearest/rescaled.h).
-inline bool truncates(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
-    if (!isa.multi_tile || r.method != REGISTER || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !rescaling.fits) return false;
-    const Cast& add = r.add;
-    // Nearest sums of exact products are often midpoints, so they are excluded. arithmetic="fp32" rounds sums to nearest in every mode of
-    // the register, so directed truncation excludes it.
-    const bool nearest = isa.lowest_bits && truncates_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
-    const bool truncation = c.kind == FAST && r.arithmetic == EXACT && add.mode != RO;
-    return (nearest || truncation) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
-}
-
-// How one call computes several tiles of a plain register that starts from +0. `rescaling`: how their panels are multiplied.
-inline MultiTile::Way multi_tile_way(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
-    if (r.wrapper_count) return MultiTile::NO;
-    if (truncates(isa, r, c, rescaling)) return MultiTile::TRUNCATE;
-    const bool sums = isa.multi_tile && r.method == REGISTER && r.init == FROM_ZERO && c.carrier == 0 && r.fused && rescaling.fits &&
-                      c.step == FMA_NEAR && c.kind <= SUB;
-    return sums && isa.multi_tile_sums ? MultiTile::SUMS : MultiTile::NO;
-}
 
 // Whether all elements of an operand are numbers of binary16: multiples of 2^-24 of at most 11 bits, up to 65504.
 inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 && (x.lsb >= -24 || x.max_abs == 0) && x.max_abs <= 65504; }
@@ -310,7 +294,7 @@ inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 
 inline bool uses_fp16(const Isa& isa, const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     const Cast& x = r.add;
     if (!isa.fp16 || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || !r.fused || c.carrier != 0) return false;
-    if (x.p != 11 || x.emin != -14 || x.emax != 15 || !(x.flags & NEG_ZERO) || (x.flags & NO_SUBNORMALS)) return false;
+    if (c.path != Path::TILES || x.p != 11 || x.emin != -14 || x.emax != 15 || !(x.flags & NEG_ZERO) || (x.flags & NO_SUBNORMALS)) return false;
     if (r.arithmetic != EXACT || !of_binary16(a) || !of_binary16(b)) return false;
     const bool infinities = x.over_pos == x.inf_pos && x.over_neg == x.inf_neg && isinf(x.inf_pos) && isinf(x.inf_neg);
     if (x.mode == RNE) return c.kind == PLAIN || c.kind == SUB || (c.kind == SPECIAL && infinities);
@@ -324,7 +308,6 @@ inline double small_vectors(const Request& r, const Stats& a, const Stats& b, in
                  near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(run));
     return product > 0 ? (double)(MR * nr) * near_zero : 0;
 }
-constexpr double RARE_SMALL = 0.1;
 
 // The powers of two by which panels are multiplied so that 2^emin becomes the least normal float. Each operand takes half if its lowest
 // bit stays a normal float; otherwise A takes less and B the rest. `fits`: this leaves all elements normal floats.
@@ -341,10 +324,10 @@ inline Rescaling rescaling_of(const Cast& add, const Stats& a, const Stats& b) {
 // Chooses the kernel of a plain register. `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
-    if (carrier == 2) return Choice{1, 0, grid_lanes(r) ? LANES : SCALAR, 0};
+    if (carrier == 2) return Choice::of(grid_lanes(r) ? Path::LANES : Path::SCALAR, 1);
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
-    Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
+    Choice c = Choice::of(Path::SCALAR, carrier, f.finite ? FINITE : 0);
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither overflow nor underflow
     const bool product_exact = c.exact_products = in_range && f.width <= i.bits;
@@ -408,6 +391,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
     if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
+    c.path = Path::TILES;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
     const bool runs = r.wrapper_count > 0;  // each run is scaled and scaled back, so runs are scaled only where that saves most
@@ -434,9 +418,8 @@ inline bool make_runs_speculation(const Cast& add, double product, Speculation* 
     return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
 }
 
-// The longest run, in terms, for which one kernel computes the register and the innermost order in a directed mode
-// (tiles/short_runs/short_runs_modes.cpp). Kernels of tiles take fewer instructions a step for longer runs.
-constexpr int64_t DIRECTED_RUNS = 6;
+// Whether one kernel computes the register and the innermost order in a directed mode (tiles/short_runs/short_runs_modes.cpp), if runs are
+// short. Kernels of tiles take fewer instructions a step for longer runs.
 inline bool runs_in_mode(const Request& r) {
     return r.fused && r.arithmetic == EXACT && (r.add.mode == RTZ || r.add.mode == RU || r.add.mode == RD) &&
            !(r.add.flags & NO_SUBNORMALS);
@@ -445,7 +428,7 @@ inline RunsPlan choose_directed_runs(const Request& r, RunsPlan plan, const Stat
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    if (longest > DIRECTED_RUNS || !f.finite || !make_runs_speculation(r.add, f.product, &plan.speculation) || f.product > room / 64) return plan;
+    if (longest > LONGEST_DIRECTED_RUN || !f.finite || !make_runs_speculation(r.add, f.product, &plan.speculation) || f.product > room / 64) return plan;
     plan.speculation.most = fmin(plan.speculation.most, room / 64);
     plan.eights = longest <= 2 && longest <= plan.speculation.steps;
     plan.kind = FAST;
@@ -460,7 +443,7 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     RunsPlan plan;
     plan.step = c.step;
     const bool own = c.kind == FAST || c.kind == FAST_CLAMP;
-    if (r.method != REGISTER || (c.kind > FTZ && !(own && runs_in_mode(r)))) return plan;
+    if (r.method != REGISTER || c.path != Path::TILES || (c.kind > FTZ && !(own && runs_in_mode(r)))) return plan;
     const Wrapper* const w = order_of_same(r);
     int64_t longest = r.k;
     if (w) {
@@ -470,8 +453,8 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
     // The speculative kernel of tiles (tiles/nearest/speculative.h) is faster for long runs, unless products are exact: sums of those are
     // often midpoints.
-    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= SPECULATIVE_RUNS && !c.exact_products &&
-        r.add.p + 11 <= carrier_info(c.carrier).bits)
+    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= SHORTEST_SPECULATIVE_RUN && !c.exact_products &&
+        r.add.p + LEAST_DISCARDED <= carrier_info(c.carrier).bits)
         return RunsPlan();
     // In longer runs, more rows at a time fill the CPU registers better.
     const int64_t few = c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2;
@@ -484,11 +467,11 @@ inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, c
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     // With Isa::TILES the same holds for long runs in double lanes whose products have at least 10 bits more than the register. Few of
     // their sums are midpoints.
-    if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= WIDE_RUNS && f.width >= r.add.p + 10)
+    if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= SHORTEST_WIDE_RUN && f.width >= r.add.p + MANY_PRODUCT_BITS)
         return RunsPlan();
     const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
     const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    const bool in_two_modes = w && longest <= (c.kind <= SUB ? 6 : 12) && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
+    const bool in_two_modes = w && longest <= (c.kind <= SUB ? LONGEST_RUN_IN_TWO_MODES : LONGEST_CLAMPED_RUN_IN_TWO_MODES) && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
     // Rounding to odd by error terms (vec.h) needs exact products.
     if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !in_two_modes) return plan;
     if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;

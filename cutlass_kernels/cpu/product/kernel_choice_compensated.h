@@ -62,7 +62,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
     const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
     if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
-        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
+        return Choice::of(Path::SCALAR, carrier == 2 ? 1 : carrier);
     if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
@@ -72,7 +72,7 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
     const bool clamped = odd && own && f.finite && clamped_in_mode(r, carrier);
     const int nearest = odd && !random && f.finite && directed != Isa::NEAREST ? nearest_compensated(r, carrier) : SCALAR;
     if (odd && directed != Isa::DIRECTED && !float64_lanes && !product_exact && !clamped && nearest == SCALAR)
-        return Choice{carrier, 0, SCALAR, 0};
+        return Choice::of(Path::SCALAR, carrier);
     Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
     // Sums of exact products are often midpoints, unless products have at least 10 bits more than the register.
     c.exact_products = product_exact && f.width < r.add.p + 10;

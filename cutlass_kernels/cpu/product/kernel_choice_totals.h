@@ -30,11 +30,11 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
     if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits)))
         return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
-    Choice c = {1, 0, SCALAR, 0};
+    Choice c = Choice::of(Path::SCALAR, 1);
     if (a.non_finite || b.non_finite) return c;
     c.slices = choose_slices(a, b, longest_run(r));
     if (c.slices.a) {
-        c.kind = LANES;
+        c.path = Path::LANES;
         c.proofs = EXACT_STEPS;
     }
     return c;
@@ -43,13 +43,13 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
 // Sums by exponent (BINNED). Registers are doubles if a double has the sum of any two values of a register exactly. The range of exponents
 // must be below 512, so that a row of a tile has at most eight thousand registers. Scalar code computes the rest.
 inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
-    Choice c = {1, 0, SCALAR, 0};
+    Choice c = Choice::of(Path::SCALAR, 1);
     const CarrierInfo i = carrier_info(1);
     if (a.non_finite || b.non_finite || a.width + b.width + r.integer.bits > i.bits) return c;
     const bool zero = a.lsb > 30000 || b.lsb > 30000;
     const int least = zero ? 0 : a.lsb + b.lsb, most = zero ? 0 : ilogb(a.max_abs) + ilogb(b.max_abs) + 1;
     if (least < i.emin || most + r.integer.bits + 1 > i.emax || most - least >= 512) return c;
-    c.kind = LANES;
+    c.path = Path::LANES;
     c.bins.first = least + i.emax;
     c.bins.count = most - least + 1;
     return c;
@@ -57,7 +57,7 @@ inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
 
 // Registers of integers (INTEGER, FIXED): floating-point lanes if every sum is exact there, else the scalar kernel.
 inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
-    const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
+    const Choice scalar = Choice::of(Path::SCALAR, float_panels ? 0 : 1);
     const Register& g = r.integer;
     const bool fixed = r.method == FIXED;
     IntegerLanes how = {};
@@ -95,7 +95,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
                                             (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) &&
                                             a.max_abs * b.max_abs < ldexp(1.0, i.emax));
         if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100))
-            return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+            return Choice{lanes, 0, NONE, inside ? NO_OVERFLOW : 0, Path::LANES, how};
     }
     return scalar;
 }
@@ -120,11 +120,11 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     const HardwareModel& m = r.hardware;
     const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED || m.kind == HW_TWO_BLOCKS;
     const double product = a.max_abs * b.max_abs;
-    Choice c = {1, 0, SCALAR, 0};
+    Choice c = Choice::of(Path::SCALAR, 1);
     c.kept = m.kind == HW_FUSED && m.kept < 0 ? exact_bits(r, a, b) : m.kept;
     if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return c;
     if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
-    c.kind = LANES;
+    c.path = Path::LANES;
     // Products in float lanes have at most 24 bits. An int32 must represent the sum of two truncated products, of c.kept bits each.
     const bool few = (m.kind != HW_FUSED && m.kind != HW_TWO_BLOCKS) || (c.kept <= 28 && a.width + b.width <= 24);
     const bool narrow = few && product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);

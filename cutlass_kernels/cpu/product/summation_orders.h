@@ -10,6 +10,7 @@
 #include "product/hardware_model.h"
 #include "product/lookup.h"
 #include "product/kernel_choice_totals.h"
+#include "product/kernel_table.h"
 #include "product/scale_groups.h"
 
 namespace gemmsim {
@@ -20,11 +21,21 @@ template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_
     for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
 }
 
+// Adds the terms of a plain register, by one of the kernels that take them tile by tile.
+template <class T>
+inline void plain_run(const Isa& isa, const Request& r, Kernel kernel, const Choice& c, const Parts<T>& parts, int nr) {
+    if (kernel == Kernel::SCALAR) return scalar_run<T>(parts, r, nr);
+    if (kernel == Kernel::IRREGULAR) return parts.each([&](const Tile& part) { isa.grids(part, r.fused); });
+    const TileFn function = tile_function(isa, kernel, c);
+    parts.each([&](const Tile& part) { function(part); });
+}
+
 // One accumulator on one tile, and what all its orders share.
 template <class T> struct Compose {
     const Isa& isa;
     const Request& r;
     const Choice& choice;
+    Kernel kernel, fallback;          // as in Runner
     const Combination* combinations;  // one for each wrapper
     const Terms<T>& terms;
     int carrier;
@@ -35,10 +46,11 @@ template <class T> struct Compose {
     int scale_step = SCALE_SCALAR;
     const TileCodes<T>* codes = nullptr;      // codes of a table's terms, instead of panels
     const EventCounter<T>* events = nullptr;  // counts the events of additions; null: not requested
-    MultiTile* truncation = nullptr;          // how sums of runs are truncated; null: they are not
+    MultiTile* truncation = nullptr;          // RESCALED_RUNS: how sums of runs are truncated
     const Tile& base = terms.base;
     const int nr = terms.nr;
-    mutable bool left = false;            // truncation is slow for these data and was left; no result is valid
+    mutable bool left = false;       // truncation is slow for these data and was left; no result is valid
+    mutable bool fell_back = false;  // `fallback` computed some of the runs
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -48,32 +60,47 @@ template <class T> struct Compose {
     int64_t count() const { return MR * (int64_t)nr; }
     void clear(T* out) const { memset(out, 0, sizeof(T) * (size_t)count()); }
 
+    // Whether the kernel of short runs computes the runs of an order together with their combinations.
+    bool has_combined_runs() const { return kernel == Kernel::SHORT_RUNS && choice.runs.shape != RunsPlan::ONE; }
+
     // Computes the innermost accumulator over terms [begin, end), from +0.
     void base_case(int64_t begin, int64_t end, T* out) const {
         clear(out);
         const Parts<T> parts = {terms, begin, end, out};
-        if (events) events->run(parts);
-        else if (codes) parts.each([&](const Tile& t) { sum_terms(t, *codes, t.k0); });
-        else if (truncation) truncated_run(parts);
-        else if (r.method == HARDWARE) instructions(parts);
-        else if (r.method == INTEGER || r.method == FIXED) integers(parts);
-        else if (r.method == LONG && choice.kind == NONE) exact_run(parts);
-        else if (r.method == LONG && choice.kind == LANES) sliced_run(parts);
-        else if (r.method == LONG) exact_tile<T>(parts, r, nr, runs++, base_case_site());
-        else if (r.method == BINNED) binned(parts);
-        else if (choice.kind == SCALAR) scalar_run<T>(parts, r, nr);
-        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(parts);
-        else if (r.method) compensated(parts);
-        else if (choice.kind == LANES) parts.each([&](const Tile& t) { isa.grids(t, r.fused); });
-        else in_tiles(parts, choice.carrier, choice.step, choice.kind);
+        run_kernel(has_combined_runs() ? fallback : kernel, parts);
+        fell_back = fell_back || has_combined_runs();
         fill_up<T>(r, end - begin, out, count());
+    }
+    void run_kernel(Kernel k, const Parts<T>& parts) const {
+        switch (k) {
+            case Kernel::COUNTING: return events->run(parts);
+            case Kernel::TABLE_TERMS: return parts.each([&](const Tile& t) { sum_terms(t, *codes, t.k0); });
+            case Kernel::RESCALED_RUNS: return truncated_run(parts);
+            case Kernel::SHORT_RUNS: return one_run(parts);
+            case Kernel::COMPENSATED: return compensated(parts);
+            case Kernel::EXACT_IN_FLOAT64: return exact_run(parts);
+            case Kernel::SLICED: return sliced_run(parts);
+            case Kernel::LONG_REGISTER: return exact_tile<T>(parts, r, nr, runs++, base_case_site());
+            case Kernel::BINNED_FLOAT64: return binned_in_doubles(parts);
+            case Kernel::BINNED: return binned(parts);
+            case Kernel::INTEGERS_IN_CARRIER: return in_tiles(parts, choice.carrier);
+            case Kernel::INTEGER_LANES: return integers(parts);
+            case Kernel::INTEGER_SCALAR: return integer_tile<T>(parts, r, nr, counts, counts_row);
+            case Kernel::SCALED_MATRIX_UNIT:
+            case Kernel::SCALED_MATRIX_UNIT_SCALAR: return scaled_instructions(parts, k == Kernel::SCALED_MATRIX_UNIT);
+            case Kernel::MATRIX_UNIT:
+            case Kernel::MATRIX_UNIT_SCALAR: return instructions(parts, k == Kernel::MATRIX_UNIT);
+            default: return plain_run<T>(isa, r, k, choice, parts, nr);
+        }
     }
     void truncated_run(const Parts<T>& parts) const {
         ThreadOfCall::poll(parts.count());
         left = left || !isa.multi_tile(terms.tile(parts.begin, parts.end, parts.out), *truncation);
     }
-    void in_tiles(const Parts<T>& parts, int lanes, int step, int kind) const {
-        parts.each([&](const Tile& t) { isa.tile[lanes][step][kind](t); });
+    // The carrier's own sums of products.
+    void in_tiles(const Parts<T>& parts, int lanes) const {
+        const TileFn function = isa.tile[tile_place(Kernel::PLAIN)][lanes][FMA_NEAR][NONE];
+        parts.each([&](const Tile& t) { function(t); });
     }
 
     // Adds a table's terms from `begin` on to the register, all rows of the tile at once.
@@ -99,7 +126,8 @@ template <class T> struct Compose {
     void one_run(const Parts<T>& parts) const {
         if (parts.while_true([&](const Tile& t) { return isa.runs(carrier, t, Lengths{}, choice.runs); })) return;
         clear(parts.out);
-        in_tiles(parts, choice.carrier, choice.step, choice.kind);
+        fell_back = true;
+        plain_run<T>(isa, r, fallback, choice, parts, nr);
     }
 
     void compensated(const Parts<T>& parts) const {
@@ -116,7 +144,7 @@ template <class T> struct Compose {
 
     // The long accumulator (as exact_tile()) where double has every sum exactly.
     void exact_run(const Parts<T>& parts) const {
-        in_tiles(parts, 1, FMA_NEAR, NONE);
+        in_tiles(parts, 1);
         const int64_t index = runs++;
         T* const c = parts.out;
         if (r.add.mode < SR) {
@@ -132,9 +160,7 @@ template <class T> struct Compose {
     }
 
     void integers(const Parts<T>& parts) const {
-        if (choice.kind == NONE) return in_tiles(parts, choice.carrier, FMA_NEAR, NONE);
-        const bool inside = choice.proofs & NO_OVERFLOW;  // then there is no overflow to count
-        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(parts, r, nr, counts, counts_row);
+        const bool inside = choice.proofs & NO_OVERFLOW;
         alignas(64) double sums[MR * 64];
         memset(sums, 0, sizeof(double) * (size_t)count());
         parts.each([&](Tile t) {
@@ -151,21 +177,24 @@ template <class T> struct Compose {
 
     int base_case_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
 
+    BinnedTile<T> binned_tile(const Parts<T>& parts) const {
+        if (spills.empty()) spills.assign((size_t)count(), 0);
+        return {parts, r, nr, base_case_site(), bins, spills.data()};
+    }
     void binned(const Parts<T>& parts) const {
-        if (spills.empty()) {
-            if (choice.kind != LANES) bins.at.assign(Bins::COUNT, Bin{0, 0});
-            spills.assign((size_t)count(), 0);
-        }
-        const BinnedTile<T> tile = {parts, r, nr, base_case_site(), bins, spills.data()};
-        if (choice.kind != LANES) return tile.run();
+        if (bins.at.empty()) bins.at.assign(Bins::COUNT, Bin{0, 0});
+        binned_tile(parts).run();
+    }
+    void binned_in_doubles(const Parts<T>& parts) const {
         if (registers.empty()) registers.assign((size_t)(choice.bins.count * nr), 0.0);
+        const BinnedTile<T> tile = binned_tile(parts);
         BinnedRow<T>{tile, choice.bins, registers.data()}.run();
     }
 
     // Steps of a block-scaled matrix instruction.
-    void scaled_instructions(const Parts<T>& parts) const {
+    void scaled_instructions(const Parts<T>& parts, bool lanes) const {
         NotFinite<T> specials_met = {};
-        const bool lanes = in_instruction_kernel(parts, specials_met);
+        if (lanes) in_instruction_kernel(parts, specials_met);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {
                 if (lanes && !specials_met.row[i] && !specials_met.column[j]) continue;
@@ -177,10 +206,9 @@ template <class T> struct Compose {
             }
     }
 
-    // The vector form of scaled_instructions(), for finite operands. It marks rows and columns that have others. False: no such kernel.
-    bool in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& specials_met) const {
+    // The vector form of scaled_instructions(), for finite operands. It marks rows and columns that have others.
+    void in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& specials_met) const {
         const HardwareModel& m = r.hardware;
-        if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
         parts.each([&](const Tile& t) {
             TileGroups groups(scales, m, t, nr);
             for (int i = 0; i < t.rows; ++i) specials_met.row[i] = specials_met.row[i] || groups.nan_row[i];
@@ -188,7 +216,6 @@ template <class T> struct Compose {
             if (specials) specials_met.check(t, nr);
             scale_kernels(isa).instructions(t, m, groups.all());
         });
-        return true;
     }
 
     // Calls step(tile, k, n) for each step of the instruction, which has n terms from the tile's k on.
@@ -201,9 +228,8 @@ template <class T> struct Compose {
 
     // Steps of a matrix instruction. The vector kernels of all kinds but HW_TREE take finite operands only. Elements that have a NaN or an
     // infinity in their row or column are computed again, one by one.
-    void instructions(const Parts<T>& parts) const {
-        if (scales.all && !r.wrapper_count) return scaled_instructions(parts);
-        const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
+    void instructions(const Parts<T>& parts, bool lanes) const {
+        const bool any = r.hardware.kind == HW_TREE;
         NotFinite<T> specials_met = {};
         if (lanes)
             parts.each([&](const Tile& t) {
@@ -268,9 +294,7 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return base_case(begin, end, out);
         const Wrapper& w = r.wrappers[level];
-        if (!events && level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
-            in_one_kernel(level, begin, end, out))
-            return;
+        if (has_combined_runs() && level == r.wrapper_count - 1 && in_one_kernel(level, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);

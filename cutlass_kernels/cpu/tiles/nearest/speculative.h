@@ -17,7 +17,6 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
 
 // The fallback: terms [from, from + n) of ROWS rows without speculation. Steps to odd run under two modes where the direction of rounding
 // is a mode of the processor (mode_switch.h).
@@ -216,9 +215,6 @@ INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& 
     }
 }
 
-// The most bits of a format to which doubles are rounded in two instructions (SHORT in checks.h).
-constexpr int SHORT_BITS_OF_DOUBLES = 25;
-
 // Whether eight rows may use SHORT: for all sums on AVX-512, for every other one on AVX2, and there only where panels are rescaled.
 template <class C, int STEP, int KIND> constexpr bool short_rounds() {
     if (ISA_DIRECTED) return KIND <= SUB && STEP == FMA_ODD;
@@ -229,7 +225,7 @@ template <class C, int KIND> constexpr bool can_rescale() { return sizeof(typena
 template <class C, int STEP, int KIND, int SUMS> INL void speculate_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int64_t before = FIRST_SEGMENT;
     if constexpr (short_rounds<C, STEP, KIND>()) {
-        constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS : SHORT_BITS_OF_DOUBLES;
+        constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS_OF_FLOATS : SHORT_BITS_OF_DOUBLES;
         const bool narrow = t.add->p <= MOST && (STEP < MA_NEAR || t.mul->p <= MOST);
         if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
     }
@@ -254,10 +250,6 @@ template <class C, int STEP, int KIND, int SUMS> static void tile_of_speculative
     rows_of_speculative<C, STEP, KIND, SUMS>(t);
 }
 
-// The fewest discarded bits for which speculation pays. Sums of random data are on a midpoint once in 2^(discarded bits). With fewer bits
-// rounding to odd by embedded rounding is faster.
-constexpr int LEAST_DROPPED = 11;
-
 // nearest_sums: whether the nearest sum of a rounded product and a value of the format rounds right, on midpoints too. This is lemma A of
 // product/bounds.h. one_grid: whether such sums below 2^emin are exact, because products are multiples of the register's quantum.
 inline bool nearest_sums(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) { return mul.p <= add.p && 2 * add.p <= bits - 1; }
@@ -265,8 +257,6 @@ inline bool one_grid(const gemmsim::Cast& mul, const gemmsim::Cast& add) { retur
 
 // Entry point of kinds PLAIN (steps to odd only) to FTZ.
 template <class C, int STEP, int KIND> static void tile_speculative(const Tile& t) {
-    const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
-    if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);
     if constexpr (STEP >= MA_NEAR && KIND <= SUB) {
         const bool nearest = STEP == MA_NEAR || nearest_sums(*t.mul, *t.add, C::MB + 1);
         if (nearest && (KIND == PLAIN || one_grid(*t.mul, *t.add))) return tile_of_speculative<C, STEP, KIND, UNSEEN>(t);

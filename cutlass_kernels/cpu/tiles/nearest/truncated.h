@@ -1,5 +1,4 @@
 // Speculative kernels of a plain nearest-even register in float lanes that truncate the bits of its sums, four rows at a time.
-// tile_nearest() below chooses them.
 //
 // Sums on a midpoint are computed again in any case (speculative.h), so that the rounding of the others need not handle ties. Half of the
 // last place is added to the bits, and the bits below that place are cleared: two short instructions. A sum is on a midpoint if nothing is
@@ -252,7 +251,7 @@ template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncate
     }
 }
 
-template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Tile& t) {
+template <int STEP, int KIND, int SMALLNESS> static void all_truncated(const Tile& t) {
     const TruncatedTile x(t);
     if (t.rows == 2 * TRUNCATED_ROWS) return walk_truncated<STEP, KIND, SMALLNESS, 2 * TRUNCATED_ROWS>(x, 0, 0, t.k);
     int row = 0;
@@ -264,23 +263,15 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Ti
     }
 }
 
-constexpr int HALF_OF_BITS = 16;
-
-// Entry point of kinds PLAIN (steps to odd only) to FTZ: truncation where it applies, else tile_speculative().
-template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
-    if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
-        const int dropped = C::MB + 1 - t.add->p;
-        // Sums of exact products are often on midpoints. AVX2 computes two rows (speculative.h) again faster than four.
-        const bool often = !ISA_DIRECTED && dropped < HALF_OF_BITS && t.exact_products;
-        if (dropped >= LEAST_DROPPED && t.rows >= TRUNCATED_ROWS && !often) {
-            if constexpr (KIND == PLAIN) {
-                if (!ISA_DIRECTED && dropped >= HALF_OF_BITS) return tile_truncated<STEP, KIND, IN_16_BITS>(t);
-                return tile_truncated<STEP, KIND, NOT_SMALL>(t);
-            } else if (t.scaled_by) return tile_truncated<STEP, KIND, RESCALED>(RescaledTile(t));
-            else if constexpr (ISA_DIRECTED) return tile_truncated<STEP, KIND, SMALL_MAGNITUDES>(t);
-        }
+// Entry point of kinds PLAIN and SUB.
+template <int STEP, int KIND> static void tile_truncated(const Tile& t) {
+    if constexpr (KIND == PLAIN) {
+        if (!ISA_DIRECTED && C32::MB + 1 - t.add->p >= HALF_OF_FLOAT) return all_truncated<STEP, KIND, IN_16_BITS>(t);
+        return all_truncated<STEP, KIND, NOT_SMALL>(t);
+    } else {
+        if (!ISA_DIRECTED || t.scaled_by) return all_truncated<STEP, KIND, RESCALED>(RescaledTile(t));
+        if constexpr (ISA_DIRECTED) all_truncated<STEP, KIND, SMALL_MAGNITUDES>(t);
     }
-    tile_speculative<C, STEP, KIND>(t);
 }
 
 }  // namespace gemmsim::NS

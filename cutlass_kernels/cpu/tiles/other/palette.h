@@ -73,9 +73,11 @@ template <class T> struct PaletteRunner {
     PaletteRunner(const Isa& isa_, const Members& m, int nr_, const Stats& a, const Stats& b, Report* used)
         : isa(isa_), members(m), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), report(used) {
         runners.reserve(m.requests.size());
-        for (size_t i = 0; i < m.requests.size(); ++i)
+        for (size_t i = 0; i < m.requests.size(); ++i) {
             runners.emplace_back(isa, m.requests[i], m.carriers[i], nr, m.orders[i].map(), a, b, EMPTY_STATS,
                                  isa.directed == Isa::DIRECTED ? Isa::DIRECTED : Isa::NEAREST);
+            runners.back().choose_kernels();
+        }
     }
 
     static constexpr uint32_t bit(int i) { return 1u << i; }
@@ -96,7 +98,8 @@ template <class T> struct PaletteRunner {
 
     // Returns a member's kind in a pass of several. For rounding to odd, such a pass has only the kind for any mode.
     int shared_kind(int i) const {
-        const int kind = runners[i].choice.kind;
+        const Choice& c = runners[i].choice;
+        const int kind = c.path == Path::TILES ? c.kind : (int)SCALAR;
         return (kind == FAST || kind == FAST_CLAMP) && members.requests[i].add.mode == RO ? (int)GENERAL : kind;
     }
 
@@ -154,7 +157,7 @@ template <class T> struct PaletteRunner {
             if (runners[i].choice.step > p.step) p.step = runners[i].choice.step;  // to odd, if any member needs it
             report->proofs &= runners[i].choice.proofs;
         }
-        report->used[carrier][p.step][p.kind] = 1;
+        report->add(Kernel::PALETTE, carrier, p.step, p.kind);
         PaletteTile bet = p;
         bool won = false;
         if ((p.kind == SAT || p.kind == SPECIAL) && speculation(set, &bet)) { won = in_parts(bet); }
@@ -192,7 +195,6 @@ template <class T> struct PaletteRunner {
     void alone(Tile t, uint32_t set) {
         int i = 0;
         while (set >> (i + 1)) ++i;
-        const Choice& c = runners[i].choice;
         if (window) {
             window->reorder(members.orders[i]);
         } else if (members.orders[i].at()) {
@@ -208,8 +210,7 @@ template <class T> struct PaletteRunner {
             t.b = to_b;
         }
         runners[i].run(t, nullptr, nullptr, 0, TileScales(), nullptr, window);
-        report->proofs &= c.proofs;
-        report->used[c.carrier][c.step][c.kind] = 1;
+        runners[i].add_to(report);
     }
 };
 
