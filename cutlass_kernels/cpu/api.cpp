@@ -129,7 +129,8 @@ int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }
 const char* gemmsim_kernel_rule(int32_t kernel, int32_t column) {
     if (kernel < 0 || kernel >= KERNELS) return nullptr;
     const KernelRule& rule = KERNEL_RULES[kernel];
-    const char* const columns[] = {rule.name, rule.file, rule.possible_in_words, rule.pays_in_words, rule_of(rule.fallback).name, rule.details};
+    const char* const columns[] = {rule.name,   rule.file, rule.possible_in_words, rule.pays_in_words, rule_of(rule.fallback).name,
+                                   rule.details};
     return column >= 0 && column < (int32_t)(sizeof columns / sizeof *columns) ? columns[column] : nullptr;
 }
 

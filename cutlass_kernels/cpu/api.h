@@ -82,8 +82,8 @@ struct Report {
         return r;
     }
     // Which of a kernel's steps and roundings matter is in the names that Python prints (kernel_report.py).
-    void add(Kernel kernel, int carrier, int step, int kind) {
-        add_code((uint16_t)((((1 + (int)kernel) * 2 + carrier) * STEPS + step) * ROUNDINGS + kind));
+    void add(Kernel kernel, int carrier, int step, Rounding kind) {
+        add_code((uint16_t)((((1 + (int)kernel) * 2 + carrier) * STEPS + step) * CODES_OF_ROUNDING + (int)kind));
     }
     void add(const Report& r) {
         for (int i = 0; i < r.count; ++i) add_code(r.ran[i]);
@@ -100,8 +100,8 @@ struct Report {
     }
 
 private:
-    static constexpr int ROUNDINGS = 16;
-    static_assert((1 + KERNELS) * 2 * STEPS * ROUNDINGS <= 1 << BITS, "a kernel fits its bits");
+    static constexpr int CODES_OF_ROUNDING = 16;
+    static_assert((1 + KERNELS) * 2 * STEPS * CODES_OF_ROUNDING <= 1 << BITS, "a kernel fits its bits");
     void add_code(uint16_t code) {
         int i = 0;
         while (i < count && ran[i] < code) ++i;

@@ -29,7 +29,7 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(1);
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
     if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits)))
-        return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
+        return Choice{1, FMA_NEAR, Rounding::NATIVE, EXACT_STEPS};
     Choice c = Choice::of(Path::SCALAR, 1);
     if (a.non_finite || b.non_finite) return c;
     c.slices = choose_slices(a, b, longest_run(r));
@@ -84,7 +84,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     const bool whole = fixed ? zero || a.lsb + b.lsb >= -g.frac : how.round == IntegerLanes::NONE;
     if (inside && whole &&
         (zero || (a.lsb + b.lsb >= carrier_info(own).emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, carrier_info(own).bits))))
-        return Choice{own, FMA_NEAR, NONE, NO_OVERFLOW | EXACT_STEPS};
+        return Choice{own, FMA_NEAR, Rounding::NATIVE, NO_OVERFLOW | EXACT_STEPS};
     how.clamp = g.saturate && !g.at_end && !inside;
     const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
     for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
@@ -95,7 +95,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
                                             (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) &&
                                             a.max_abs * b.max_abs < ldexp(1.0, i.emax));
         if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100))
-            return Choice{lanes, 0, NONE, inside ? NO_OVERFLOW : 0, Path::LANES, how};
+            return Choice{lanes, 0, Rounding::NATIVE, inside ? NO_OVERFLOW : 0, Path::LANES, how};
     }
     return scalar;
 }
@@ -184,24 +184,25 @@ inline double met(const Request& r, double sum) {
     return sum;
 }
 
-// How partial sums are combined. `kind`: NONE, SUB, FAST, GENERAL, RANDOM or LANES for vector kernels, SCALAR for one element at a time.
-// `odd`: the exact sum is rounded to odd first. Without it the carrier's own sum is exact, or is what the spec means.
+// How partial sums are combined. `odd`: the exact sum is rounded to odd first. Without it the carrier's own sum is exact, or is what the
+// spec means.
 struct Combination {
-    int kind;
+    Combine kind;
     bool odd;
 };
 
 inline Combination choose_combination(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend,
-                              Isa::Directed directed) {
+                                      Isa::Directed directed) {
     const bool odd = r.arithmetic != FP32;
-    if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{LANES, odd};
+    if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{Combine::IRREGULAR, odd};
     if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // partial sums of these are doubles
-    if (carrier == 2 || c.mode > SR) return Combination{SCALAR, odd};
-    if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{NONE, false};
-    if (c.mode == SR) return Combination{fits(c, carrier, odd) ? (int)RANDOM : (int)SCALAR, odd};
-    if (is_native(c, carrier)) return Combination{NONE, false};
-    if (odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier)) return Combination{GENERAL, false};
-    if (!fits(c, carrier, odd)) return Combination{SCALAR, odd};
+    if (carrier == 2 || c.mode > SR) return Combination{Combine::SCALAR, odd};
+    if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{Combine::NATIVE, false};
+    if (c.mode == SR) return Combination{fits(c, carrier, odd) ? Combine::STOCHASTIC : Combine::SCALAR, odd};
+    if (is_native(c, carrier)) return Combination{Combine::NATIVE, false};
+    if (odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier))
+        return Combination{Combine::ANY_MODE, false};
+    if (!fits(c, carrier, odd)) return Combination{Combine::SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, addend);
     // An unsigned register turns a small negative sum into a large value.
@@ -210,7 +211,7 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
     const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
-    return Combination{!safe ? GENERAL : own ? FAST : SUB, odd};
+    return Combination{!safe ? Combine::ANY_MODE : own ? Combine::DIRECTED : Combine::NEAREST, odd};
 }
 
 }  // namespace gemmsim

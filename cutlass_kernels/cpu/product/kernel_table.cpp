@@ -12,7 +12,8 @@ static bool counts_events(P p) { return p.block.counts_events; }
 
 // The carrier's own additions are all that the register needs, so that terms need not be stored.
 static bool sums_table(P p) {
-    const bool plain = p.r.wrapper_count == 0 && p.r.method != LONG && p.c.path == Path::TILES && p.c.kind == NONE && p.c.step == FMA_NEAR;
+    const bool plain =
+        p.r.wrapper_count == 0 && p.r.method != LONG && p.c.path == Path::TILES && p.c.kind == Rounding::NATIVE && p.c.step == FMA_NEAR;
     return p.block.from_table && plain && p.c.carrier == p.block.lanes && !p.block.counts_overflows;
 }
 static bool takes_terms(P p) {
@@ -29,18 +30,18 @@ static bool in_binary16(P p) { return has_float_panels(p) && p.c.in_fp16; }
 static bool truncates_sums(P p) {
     const Cast& add = p.r.add;
     if (!has_float_panels(p) || !p.isa.multi_tile || p.r.method != REGISTER || p.r.init != FROM_ZERO || !p.r.fused) return false;
-    if (p.c.path != Path::TILES || p.c.runs.kind >= 0 || !rescaling_of_panels(p.c).fits) return false;
+    if (p.c.path != Path::TILES || p.c.runs.kind != RunsRounding::ABSENT || !rescaling_of_panels(p.c).fits) return false;
     // Nearest sums of exact products are often midpoints, so they are excluded. arithmetic="fp32" rounds sums to nearest in every mode of
     // the register, so directed truncation excludes it.
-    const bool nearest = p.isa.lowest_bits && truncates_nearest(p.r) && p.c.step == FMA_ODD && (p.c.kind == PLAIN || p.c.kind == SUB) &&
-                         !p.c.exact_products;
-    const bool truncation = p.c.kind == FAST && p.r.arithmetic == EXACT && add.mode != RO;
+    const bool nearest = p.isa.lowest_bits && truncates_nearest(p.r) && p.c.step == FMA_ODD &&
+                         (p.c.kind == Rounding::NORMAL || p.c.kind == Rounding::SUBNORMALS) && !p.c.exact_products;
+    const bool truncation = p.c.kind == Rounding::DIRECTED && p.r.arithmetic == EXACT && add.mode != RO;
     return (nearest || truncation) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
 }
 // Sums below 2^emin take the slow path, and so do sums on midpoints.
 static bool few_slow_sums(P p, bool many_midpoints_pay) {
     const bool few_midpoints = p.r.add.mode != RNE || p.block.midpoints != Block::MANY || many_midpoints_pay;
-    return p.block.several_tiles && (p.c.kind <= PLAIN || p.block.few_small) && few_midpoints;
+    return p.block.several_tiles && (p.c.kind <= Rounding::NORMAL || p.block.few_small) && few_midpoints;
 }
 static bool rescales(P p) { return truncates_sums(p) && p.r.wrapper_count == 0; }
 static bool rescaling_pays(P p) { return few_slow_sums(p, p.isa.multi_tile_checks); }
@@ -53,15 +54,13 @@ static bool rescaling_runs_pays(P p) { return few_slow_sums(p, false) && shortes
 
 static bool adds_in_multi_tile(P p) {
     return has_float_panels(p) && p.isa.multi_tile_sums && p.r.method == REGISTER && p.r.init == FROM_ZERO && p.r.fused &&
-           p.r.wrapper_count == 0 && p.c.path == Path::TILES && p.c.step == FMA_NEAR && p.c.kind <= SUB && p.c.runs.kind < 0 &&
-           rescaling_of_panels(p.c).fits;
+           p.r.wrapper_count == 0 && p.c.path == Path::TILES && p.c.step == FMA_NEAR && p.c.kind <= Rounding::SUBNORMALS &&
+           p.c.runs.kind == RunsRounding::ABSENT && rescaling_of_panels(p.c).fits;
 }
 // Copies of panels of B are rescaled where A alone cannot be.
-static bool multi_tile_pays(P p) {
-    return p.block.several_tiles && (rescaling_of_panels(p.c).b == 0 || p.r.k <= MOST_RESCALED_TERMS);
-}
+static bool multi_tile_pays(P p) { return p.block.several_tiles && (rescaling_of_panels(p.c).b == 0 || p.r.k <= MOST_RESCALED_TERMS); }
 
-static bool has_runs_kernel(P p) { return p.c.runs.kind >= 0; }
+static bool has_runs_kernel(P p) { return p.c.runs.kind != RunsRounding::ABSENT; }
 
 // ---- one tile of a plain register ------------------------------------------------------------------------
 
@@ -75,7 +74,7 @@ static int discarded_bits(P p) {
 static bool is_directed(P p) { return p.isa.directed == Isa::DIRECTED; }
 
 static bool truncates_one(P p) {
-    return has_tile_kernel<Kernel::TRUNCATED>(p) && (p.c.kind == PLAIN || scaling(p) || is_directed(p));
+    return has_tile_kernel<Kernel::TRUNCATED>(p) && (p.c.kind == Rounding::NORMAL || scaling(p) || is_directed(p));
 }
 // Sums of exact products are often on midpoints. AVX2 computes two rows of speculative.h again faster than four.
 static bool truncating_pays(P p) {
@@ -89,9 +88,7 @@ static bool speculating_pays(P p) {
 static bool is_rescaled_directed(P p) { return has_tile_kernel<Kernel::RESCALED_DIRECTED>(p) && scaling(p); }
 static bool is_nearest_then_directed(P p) { return has_tile_kernel<Kernel::NEAREST_THEN_DIRECTED>(p) && p.c.nearest_sums; }
 static bool is_stochastic(P p) { return has_tile_kernel<Kernel::STOCHASTIC>(p) && p.r.add.mode == SR; }
-static bool is_in_halves(P p) {
-    return has_tile_kernel<Kernel::FLOAT64_HALVES>(p) && p.r.add.p + p.r.add.rbits >= carrier_info(0).bits;
-}
+static bool is_in_halves(P p) { return has_tile_kernel<Kernel::FLOAT64_HALVES>(p) && p.r.add.p + p.r.add.rbits >= carrier_info(0).bits; }
 static bool is_irregular(P p) { return p.r.method == REGISTER && p.c.path == Path::LANES; }
 static bool is_scalar(P p) { return p.r.method <= FAST_TWO_SUM && p.c.path == Path::SCALAR; }
 
@@ -134,7 +131,7 @@ const KernelRule KERNEL_RULES[KERNELS] = {
     {Kernel::RESCALED_RUNS, "rescaled truncation of runs", "tiles/nearest/rescaled.h", "step", rescales_runs, rescaling_runs_pays, Kernel::TRUNCATED,
      "as rescaled truncation, for the runs of an order", "runs of at least 32 terms, few sums below 2^emin, few midpoints"},
     {Kernel::SHORT_RUNS, "short runs", "tiles/short_runs/short_runs.h", "step", has_runs_kernel, nullptr, Kernel::TRUNCATED,
-     "one cast rounds register and innermost order (choose_runs in product/kernel_choice.h)",
+     "one cast rounds register and innermost order (choose_runs in product/kernel_choice_runs.h)",
      "runs are short, or a kernel of one tile would need clamps"},
     {Kernel::TRUNCATED, "truncated", "tiles/nearest/truncated.h", "step", truncates_one, truncating_pays, Kernel::PLAIN,
      "float lanes to nearest, no overflow", "at least 11 discarded bits; on AVX2 with fewer than 16 of them, products that are not exact"},

@@ -53,15 +53,15 @@ inline const KernelRule& rule_of(Kernel k) { return KERNEL_RULES[(int)k]; }
 Kernel choose_kernel(const Problem& p, Kernel from = Kernel::COUNTING);
 
 // The tile kernel's function for this choice; null if the instruction set has none.
-inline TileFn tile_function(const Isa& isa, Kernel k, const Choice& c) { return isa.tile[tile_place(k)][c.carrier][c.step][c.kind]; }
+inline TileFn tile_function(const Isa& isa, Kernel k, const Choice& c) { return isa.tile[tile_place(k)][c.carrier][c.step][(int)c.kind]; }
 
 // The power of two by which panels of A are multiplied for tile kernels; 0 if they are not scaled.
 inline int scaling(const Problem& p) {
-    const bool plain = p.r.method == REGISTER && p.c.runs.kind < 0;
+    const bool plain = p.r.method == REGISTER && p.c.runs.kind == RunsRounding::ABSENT;
     return p.block.may_scale && p.isa.rescales && !p.block.counts_events && plain ? p.c.scaled_by : 0;
 }
 
 // How panels are rescaled for kernels of several tiles. Registers that need no subnormals take panels as they are.
-inline Rescaling rescaling_of_panels(const Choice& c) { return c.kind <= PLAIN ? Rescaling{true, 0, 0} : c.rescaling; }
+inline Rescaling rescaling_of_panels(const Choice& c) { return c.kind <= Rounding::NORMAL ? Rescaling{true, 0, 0} : c.rescaling; }
 
 }  // namespace gemmsim

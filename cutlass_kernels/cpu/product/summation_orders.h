@@ -10,25 +10,10 @@
 #include "product/hardware_model.h"
 #include "product/lookup.h"
 #include "product/kernel_choice_totals.h"
-#include "product/kernel_table.h"
+#include "product/run_kernels.h"
 #include "product/scale_groups.h"
 
 namespace gemmsim {
-
-// A matrix instruction fills up the last step of a run of k terms with zero products. In its register they turn -0 into +0.
-template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
-    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
-    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
-}
-
-// Adds the terms of a plain register, by one of the kernels that take them tile by tile.
-template <class T>
-inline void plain_run(const Isa& isa, const Request& r, Kernel kernel, const Choice& c, const Parts<T>& parts, int nr) {
-    if (kernel == Kernel::SCALAR) return scalar_run<T>(parts, r, nr);
-    if (kernel == Kernel::IRREGULAR) return parts.each([&](const Tile& part) { isa.grids(part, r.fused); });
-    const TileFn function = tile_function(isa, kernel, c);
-    parts.each([&](const Tile& part) { function(part); });
-}
 
 // One accumulator on one tile, and what all its orders share.
 template <class T> struct Compose {
@@ -99,7 +84,7 @@ template <class T> struct Compose {
     }
     // The carrier's own sums of products.
     void in_tiles(const Parts<T>& parts, int lanes) const {
-        const TileFn function = isa.tile[tile_place(Kernel::PLAIN)][lanes][FMA_NEAR][NONE];
+        const TileFn function = isa.tile[tile_place(Kernel::PLAIN)][lanes][FMA_NEAR][(int)Rounding::NATIVE];
         parts.each([&](const Tile& t) { function(t); });
     }
 
@@ -132,14 +117,14 @@ template <class T> struct Compose {
 
     void compensated(const Parts<T>& parts) const {
         alignas(64) T rest[MR * 64];
-        const auto all_by = [&](int kind) {
-            const CompensatedFn kernel = isa.compensated(choice.carrier, r.method, kind, r.arithmetic != FP32);
+        const auto all_by = [&](CompensatedRounding how) {
+            const CompensatedFn kernel = isa.compensated(choice.carrier, r.method, how, r.arithmetic != FP32);
             return parts.while_true([&](Tile t) {
                 t.rest = rest;
                 return kernel(t, choice.speculation, !r.fused);
             });
         };
-        if (!all_by(choice.kind)) all_by(choice.fallback);
+        if (!all_by({choice.kind, choice.wide})) all_by(choice.fallback);
     }
 
     // The long accumulator (as exact_tile()) where double has every sum exactly.
@@ -235,7 +220,7 @@ template <class T> struct Compose {
             parts.each([&](const Tile& t) {
                 if (specials && !any) specials_met.check(t, nr);
                 if (sizeof(T) == 4) isa.hardware(t, r.hardware, choice.kept, choice.carrier == 1);
-                else in_float_tiles(t, r.hardware);
+                else instructions_in_floats(isa, t, nr, r.hardware, choice);
             });
         if (lanes && (any || !specials)) return;
         HardwareModel m = r.hardware;
@@ -251,34 +236,17 @@ template <class T> struct Compose {
                 parts.out[i * nr + j] = (T)dot.c;
             }
     }
-    // Steps for tiles of doubles, which partial sums in double need. Operands and registers of instructions still are numbers of float.
-    void in_float_tiles(const Tile& t, const HardwareModel& m) const {
-        const int wide = isa.nr[0];
-        std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
-        alignas(64) float c[MR * 64] = {};
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < nr; ++j) c[i * wide + j] = (float)((const T*)t.c)[i * nr + j];
-        for (int64_t i = 0; i < t.k * MR; ++i) a[(size_t)i] = (float)((const T*)t.a)[i];
-        for (int64_t k = 0; k < t.k; ++k)
-            for (int j = 0; j < nr; ++j) b[(size_t)(k * wide + j)] = (float)((const T*)t.b)[k * nr + j];
-        Tile f = t;
-        f.a = a.data();
-        f.b = b.data();
-        f.c = c;
-        isa.hardware(f, m, choice.kept, choice.carrier == 1);
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
-    }
-
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines no partial sums
 
     // s = R(s + x). `site` (the stream) and `index` determine the draw of a stochastic cast.
     void combine_sums(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
         const Cast& c = r.wrappers[level].cast;
         const Combination& m = combinations[level];
-        if (events && site != SITE_WORKSPACE) return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
-        if (m.kind == RANDOM) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
-        if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
+        if (events && site != SITE_WORKSPACE)
+            return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
+        if (m.kind == Combine::STOCHASTIC)
+            return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
+        if (m.kind != Combine::SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {
                 T& v = s[i * nr + j];
@@ -330,7 +298,7 @@ template <class T> struct Compose {
         if (again) memcpy(before, out, sizeof(T) * (size_t)count());
         if (isa.runs(carrier, t, lengths, plan)) return true;
         if (again) memcpy(out, before, sizeof(T) * (size_t)count());
-        plan.kind = SPECIAL;
+        plan.kind = RunsRounding::CLAMPED;
         return plan.clamps && isa.runs(carrier, t, lengths, plan);
     }
     // Groups of runs, one group after another: their partial sums are combined in sequence.
@@ -397,7 +365,7 @@ template <class T> struct Compose {
 
     // groups_of() in one kernel, where the register and the running sum are the carrier's own float. False: it does not apply.
     bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
-        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
+        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == Rounding::NATIVE && choice.step == FMA_NEAR;
         if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
         int64_t block = scales.all->a_size, rest = scales.all->b_size;  // `block` becomes their greatest common divisor
         while (rest) {

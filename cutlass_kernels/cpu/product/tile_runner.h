@@ -3,6 +3,7 @@
 #pragma once
 #include "product/summation_orders.h"
 #include "product/kernel_choice_compensated.h"
+#include "product/kernel_choice_runs.h"
 #include "tiles/nearest/binary16.h"
 
 namespace gemmsim {
@@ -99,7 +100,7 @@ template <class T> struct Runner {
     }
     // Panels of B in one call.
     int panels_at_once() const {
-        return choice.kind == NONE && r.k > MOST_TERMS_OF_TWO_PANELS ? 1 : MultiTile::MOST_PANELS[multi_tile.way];
+        return choice.kind == Rounding::NATIVE && r.k > MOST_TERMS_OF_TWO_PANELS ? 1 : MultiTile::MOST_PANELS[multi_tile.way];
     }
     // The power of two by which copies of panels of B are multiplied; 0: there are no copies.
     int rescales_copies_of_b() const { return multi_tile.way == MultiTile::SUMS ? multi_tile.rescaling.b : 0; }
@@ -143,8 +144,8 @@ template <class T> struct Runner {
         const Terms<T> terms = {t, nr, kmap, r.hardware, window};
         if (r.wrapper_count || r.method || codes) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, LANES_OF_PANELS, scales.all->narrow) : SCALE_SCALAR;
-            Compose<T> compose = {isa,    r,          choice, kernel, fallback, combinations, terms,     LANES_OF_PANELS, specials,
-                                  counts, counts_row, scales, step,   codes,    events,       &multi_tile};
+            Compose<T> compose = {isa,      r,      choice,     kernel, fallback, combinations, terms,  LANES_OF_PANELS,
+                                  specials, counts, counts_row, scales, step,     codes,        events, &multi_tile};
             compose.run(0, 0, t.k, c);
             if (scales.all && scales.all->has_tensor) compose.times_tensor_scales(c);
             fell_back = fell_back || compose.fell_back;
@@ -186,8 +187,9 @@ template <class T> struct Runner {
     // Adds the addend after all terms: one more step, with index k = K, whose term is the addend itself.
     void add_last(const Tile& t, const T* addend) const {
         T* const c = (T*)t.c;
-        if (last.kind == RANDOM) return isa.combine_draws(LANES_OF_PANELS, c, addend, t, r.add, (uint64_t)t.k, SITE_ADD, last.odd);
-        if (last.kind != SCALAR) return isa.combine(LANES_OF_PANELS, c, addend, MR * (int64_t)nr, r.add, last.kind, last.odd);
+        if (last.kind == Combine::STOCHASTIC)
+            return isa.combine_draws(LANES_OF_PANELS, c, addend, t, r.add, (uint64_t)t.k, SITE_ADD, last.odd);
+        if (last.kind != Combine::SCALAR) return isa.combine(LANES_OF_PANELS, c, addend, MR * (int64_t)nr, r.add, last.kind, last.odd);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 T& s = c[i * nr + j];

@@ -3,11 +3,11 @@
 #include "vec.h"
 // ISA_BLOCK(kind): the rows whose sums gemm_kernel.h computes together.
 #if ISA_AVX512
-#define ISA_BLOCK(kind) ((kind) <= FTZ ? 8 : 4)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::FLUSH ? 8 : 4)
 #elif ISA_AVX2
-#define ISA_BLOCK(kind) ((kind) > FTZ ? 2 : (kind) == NONE || (kind) > SAT ? 4 : 8)
+#define ISA_BLOCK(kind) ((kind) > Rounding::FLUSH ? 2 : (kind) == Rounding::NATIVE || (kind) > Rounding::SATURATE ? 4 : 8)
 #elif ISA_NEON
-#define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::OVERFLOWS ? 8 : 4)
 #else
 #define ISA_BLOCK(kind) 2
 #endif
@@ -22,36 +22,39 @@ constexpr bool FLOATS = sizeof(CARRIER::T) == 4;
 
 // Each function returns the kernel of that name for a step and a kind of rounding; null where this instruction set has none.
 
-template <int STEP, int KIND> constexpr TileFn truncated_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn truncated_kernel() {
 #if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
-    if constexpr (FLOATS && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED && KIND == SUB)) && (KIND == PLAIN || KIND == SUB))
+    if constexpr (FLOATS && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED && KIND == Rounding::SUBNORMALS)) &&
+                  (KIND == Rounding::NORMAL || KIND == Rounding::SUBNORMALS))
         return tile_truncated<STEP, KIND>;
 #endif
     return nullptr;
 }
 
 // Under modes no other kernel computes exact steps of any operands.
-constexpr bool speculates(int step, int kind) {
-    if (kind == SUB) return true;
-    return to_odd(step) && (kind == PLAIN || kind == SPECIAL || (ISA_MODES && (kind == SAT || kind == FTZ)));
+constexpr bool speculates(int step, Rounding kind) {
+    if (kind == Rounding::SUBNORMALS) return true;
+    return to_odd(step) && (kind == Rounding::NORMAL || kind == Rounding::OVERFLOWS ||
+                            (ISA_MODES && (kind == Rounding::SATURATE || kind == Rounding::FLUSH)));
 }
-template <int STEP, int KIND> constexpr TileFn speculative_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn speculative_kernel() {
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (speculates(STEP, KIND)) return tile_speculative<CARRIER, STEP, KIND>;
 #endif
     return nullptr;
 }
 
-template <int STEP, int KIND> constexpr TileFn rescaled_directed_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn rescaled_directed_kernel() {
 #if ISA_AVX2 || ISA_AVX512
-    if constexpr (FLOATS && STEP < MA_NEAR && KIND == FAST) return tile_mode_rescaled<STEP>;
+    if constexpr (FLOATS && STEP < MA_NEAR && KIND == Rounding::DIRECTED) return tile_mode_rescaled<STEP>;
 #endif
     return nullptr;
 }
 
-template <int STEP, int KIND> constexpr TileFn nearest_then_directed_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn nearest_then_directed_kernel() {
 #if ISA_MODES
-    if constexpr (FLOATS && STEP == FMA_NEAR && KIND >= FAST) return tile_near_in_mode<CARRIER, KIND == FAST_CLAMP>;
+    if constexpr (FLOATS && STEP == FMA_NEAR && KIND >= Rounding::DIRECTED)
+        return tile_near_in_mode<CARRIER, KIND == Rounding::DIRECTED_CLAMP>;
 #endif
     return nullptr;
 }
@@ -78,48 +81,51 @@ template <int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
 }
 #endif
 
-template <int STEP, int KIND> constexpr TileFn stochastic_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn stochastic_kernel() {
 #if ISA_DIRECTED || ISA_MODES
-    if constexpr (FLOATS && STEP < MA_NEAR && KIND >= FAST) return tile_stochastic_of<STEP, KIND == FAST_CLAMP>;
+    if constexpr (FLOATS && STEP < MA_NEAR && KIND >= Rounding::DIRECTED) return tile_stochastic_of<STEP, KIND == Rounding::DIRECTED_CLAMP>;
 #endif
     return nullptr;
 }
 
-template <int STEP, int KIND> constexpr TileFn directed_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn directed_kernel() {
 #if ISA_DIRECTED || ISA_MODES
-    if constexpr (KIND >= FAST) return tile_directed<STEP, KIND == FAST_CLAMP>;
+    if constexpr (KIND >= Rounding::DIRECTED) return tile_directed<STEP, KIND == Rounding::DIRECTED_CLAMP>;
 #endif
     return nullptr;
 }
 
-template <int STEP, int KIND> constexpr TileFn float64_halves_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn float64_halves_kernel() {
 #if ISA_DIRECTED || ISA_MODES
-    if constexpr (FLOATS && STEP == FMA_ODD && KIND == RANDOM) return tile_in_two_halves;
+    if constexpr (FLOATS && STEP == FMA_ODD && KIND == Rounding::STOCHASTIC) return tile_in_two_halves;
 #endif
     return nullptr;
 }
 
-template <int STEP, int KIND> constexpr TileFn round_to_odd_kernel() {
+template <int STEP, Rounding KIND> constexpr TileFn round_to_odd_kernel() {
 #if ISA_MODES
-    if constexpr (to_odd(STEP) && (KIND == GENERAL || KIND == RANDOM)) return tile_to_odd<CARRIER, STEP, KIND == RANDOM>;
+    if constexpr (to_odd(STEP) && (KIND == Rounding::ANY_MODE || KIND == Rounding::STOCHASTIC))
+        return tile_to_odd<CARRIER, STEP, KIND == Rounding::STOCHASTIC>;
 #endif
     return nullptr;
 }
 
 // Kernels above replace this one where they always pay.
-template <int STEP, int KIND> constexpr TileFn plain_kernel() {
-    constexpr bool by_modes = ISA_MODES && to_odd(STEP) && (KIND == GENERAL || KIND == RANDOM);
+template <int STEP, Rounding KIND> constexpr TileFn plain_kernel() {
+    constexpr bool by_modes = ISA_MODES && to_odd(STEP) && (KIND == Rounding::ANY_MODE || KIND == Rounding::STOCHASTIC);
     constexpr bool speculative = (ISA_DIRECTED || ISA_MODES) && speculates(STEP, KIND) && !(ISA_DIRECTED && to_odd(STEP));
-    if constexpr (KIND < FAST && !by_modes && !speculative) return tile<CARRIER, STEP, KIND>;
+    if constexpr (KIND < Rounding::DIRECTED && !by_modes && !speculative) return tile<CARRIER, STEP, KIND>;
     return nullptr;
 }
 
-#define ROUNDINGS(K, S) \
-    {K<S, NONE>(), K<S, PLAIN>(), K<S, SUB>(), K<S, SAT>(), K<S, SPECIAL>(), K<S, FTZ>(), K<S, GENERAL>(), K<S, RANDOM>(), \
-     K<S, FAST>(), K<S, FAST_CLAMP>()}
-#define STEPS_OF(K) {ROUNDINGS(K, FMA_NEAR), ROUNDINGS(K, FMA_ODD), ROUNDINGS(K, MA_NEAR), ROUNDINGS(K, MA_ODD)}
-extern const TileFn TABLE[TILE_KERNELS][STEPS][KINDS];
-const TileFn TABLE[TILE_KERNELS][STEPS][KINDS] = {  // in the order of Kernel
+#define EACH_ROUNDING(K, S)                                                                                                    \
+    {K<S, Rounding::NATIVE>(),    K<S, Rounding::NORMAL>(),        K<S, Rounding::SUBNORMALS>(), K<S, Rounding::SATURATE>(),   \
+     K<S, Rounding::OVERFLOWS>(), K<S, Rounding::FLUSH>(),         K<S, Rounding::ANY_MODE>(),   K<S, Rounding::STOCHASTIC>(), \
+     K<S, Rounding::DIRECTED>(),  K<S, Rounding::DIRECTED_CLAMP>()}
+#define STEPS_OF(K) {EACH_ROUNDING(K, FMA_NEAR), EACH_ROUNDING(K, FMA_ODD), EACH_ROUNDING(K, MA_NEAR), EACH_ROUNDING(K, MA_ODD)}
+extern const TileFn TABLE[TILE_KERNELS][STEPS][ROUNDINGS];
+const TileFn TABLE[TILE_KERNELS][STEPS][ROUNDINGS] = {
+    // in the order of Kernel
     STEPS_OF(truncated_kernel),  STEPS_OF(speculative_kernel), STEPS_OF(rescaled_directed_kernel), STEPS_OF(nearest_then_directed_kernel),
     STEPS_OF(stochastic_kernel), STEPS_OF(directed_kernel),    STEPS_OF(float64_halves_kernel),    STEPS_OF(round_to_odd_kernel),
     STEPS_OF(plain_kernel)};

@@ -1,5 +1,5 @@
-// One tile of a matrix product in a mode other than nearest even, by directed operations (directed.h). tiles.cpp uses it for kinds FAST and
-// FAST_CLAMP. Stochastic fused steps in float lanes have another kernel (tiles/stochastic/stochastic.h), unless Tile::nearest_sums is set.
+// One tile of a matrix product in a mode other than nearest even, by directed operations (directed.h). tiles.cpp uses it for kinds DIRECTED and
+// DIRECTED_CLAMP. Stochastic fused steps in float lanes have another kernel (tiles/stochastic/stochastic.h), unless Tile::nearest_sums is set.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
