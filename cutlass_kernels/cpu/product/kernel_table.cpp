@@ -64,7 +64,9 @@ static bool has_runs_kernel(P p) { return p.c.runs.kind != RunsRounding::ABSENT;
 
 // ---- one tile of a plain register ------------------------------------------------------------------------
 
-template <Kernel K> static bool has_tile_kernel(P p) { return p.c.path == Path::TILES && tile_function(p.isa, K, p.c); }
+template <Kernel K> static bool has_tile_kernel(P p) {
+    return p.r.method == REGISTER && p.c.path == Path::TILES && tile_function(p.isa, K, p.c);
+}
 
 // The bits of a sum in the carrier that rounding discards.
 static int discarded_bits(P p) {
