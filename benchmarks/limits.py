@@ -47,7 +47,8 @@ def limit_gmacs(isa: str, spec: GemmSpec, run: Kernels, k: int, ghz: float | Non
         return None
     per, width = found
     kernel = run.names[0]
-    lanes = next((n for name, n in {"scalar": 1, "float64": 8, "binary16": 32}.items() if name in kernel), 16)
+    one_by_one = kernel in limits_avx512.SCALAR_KERNELS
+    lanes = 1 if one_by_one else next((n for name, n in {"float64": 8, "binary16": 32}.items() if name in kernel), 16)
     return lanes * width * ghz / per
 
 

@@ -64,7 +64,8 @@ COMPENSATED = {Kahan: (4, 0), Neumaier: (5, 5), TwoSum: (8, 0), FastTwoSum: (5, 
 REGISTERS_ONLY = 1 + ROUNDING["round"]
 #: A register of integers in float lanes: a fused multiply-add, or a product scaled, cut and added; a clamp.
 INTEGER_STEP, CUT_STEP, CLAMP = 1, 4, 2
-#: Instructions of a scalar kernel per MAC.
+#: Kernels that compute one element at a time, and their instructions per MAC.
+SCALAR_KERNELS = ("scalar", "long register", "binned", "integer scalar")
 SCALAR = {Exact: 157, Binned: 169, Integer: 173, Fixed: 250}
 #: A matrix instruction: per product (two multiplications, conversion, addition; exponents added and compared, in twice
 #: as many lanes), and per step, output by output (scales, the register cut, parts added, the sum converted).
@@ -84,7 +85,7 @@ def instructions(accumulator: Accumulator, run: Kernels, k: int) -> tuple[float,
         inner = instructions(accumulator.inner, run, k)  # type: ignore[attr-defined]
         total = _operation(kernel)
         return None if inner is None or total is None else (inner[0] + total * runs / k, inner[1])
-    if "scalar" in kernel:
+    if kernel in SCALAR_KERNELS:
         return (SCALAR[type(accumulator)], SCALAR_WIDTH) if type(accumulator) in SCALAR else None
     if isinstance(accumulator, Hardware):
         return PER_PRODUCT + PER_STEP / accumulator.instruction.model.products, VECTOR_WIDTH

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api.h"
+#include "product/kernel_table.h"
 
 namespace gemmsim {
 
@@ -75,7 +76,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 5;
+    return 6;
 }
 
 const char* gemmsim_isa() { return isa().shown; }
@@ -124,5 +125,13 @@ void gemmsim_raised(void** three) {
 }
 
 int gemmsim_quantize(const QuantizeArgs* q) { return run_quantize(isa(), *q); }
+
+const char* gemmsim_kernel_rule(int32_t kernel, int32_t column) {
+    if (kernel < 0 || kernel >= KERNELS) return nullptr;
+    const KernelRule& rule = KERNEL_RULES[kernel];
+    const char* const columns[] = {rule.name,   rule.file, rule.possible_in_words, rule.pays_in_words, rule_of(rule.fallback).name,
+                                   rule.details};
+    return column >= 0 && column < (int32_t)(sizeof columns / sizeof *columns) ? columns[column] : nullptr;
+}
 
 const char* gemmsim_build() { return GEMMSIM_BUILD; }

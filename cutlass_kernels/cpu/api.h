@@ -71,33 +71,47 @@ struct Lookup {
 
 // What computed a product: the kernels that computed at least one tile, and what the planner proved for all of them.
 struct Report {
-    uint8_t used[2][STEPS][ALL_KINDS];  // carrier, step, kind
-    // The processor's binary16 instructions computed the register.
-    uint8_t fp16;
-    int32_t proofs, fractions;  // fractions: an operand of an INTEGER segment is not a whole number
+    static constexpr int MOST = 4, BITS = 14;  // kernels in a report, and bits of one of them when packed
+    uint16_t ran[MOST];                        // from the smallest on
+    int32_t count, more;                       // more: other kernels ran, too
+    int32_t proofs, fractions;                 // fractions: an operand of an INTEGER segment is not a whole number
 
+    static Report empty() {
+        Report r = {};
+        r.proofs = ~0;
+        return r;
+    }
+    // Which of a kernel's steps and roundings matter is in the names that Python prints (kernel_report.py).
+    void add(Kernel kernel, int carrier, int step, Rounding kind) {
+        add_code((uint16_t)((((1 + (int)kernel) * 2 + carrier) * STEPS + step) * CODES_OF_ROUNDING + (int)kind));
+    }
     void add(const Report& r) {
-        for (int c = 0; c < 2; ++c)
-            for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k < ALL_KINDS; ++k) used[c][s][k] |= r.used[c][s][k];
-        fp16 |= r.fp16;
+        for (int i = 0; i < r.count; ++i) add_code(r.ran[i]);
+        more |= r.more;
         proofs &= r.proofs;
         fractions |= r.fractions;
     }
-    // Packs the report: 4 bits of proofs, then up to seven kernels of 7 bits each (1 + the kernel's index).
+    // Packs the report: 4 bits of proofs, then the kernels, then whether there are more.
     int64_t packed() const {
         if (fractions) return -2;
         int64_t code = proofs & 15;
-        int at = 4;
-        for (int c = 0; c < 2; ++c)
-            for (int s = 0; s < STEPS; ++s)
-                for (int k = 0; k < ALL_KINDS; ++k)
-                    if (used[c][s][k] && at < 53) {
-                        code |= (int64_t)(1 + (c * STEPS + s) * ALL_KINDS + k) << at;
-                        at += 7;
-                    }
-        if (fp16 && at < 53) code |= (int64_t)(1 + 2 * STEPS * ALL_KINDS) << at;
-        return code;
+        for (int i = 0; i < count; ++i) code |= (int64_t)ran[i] << (4 + BITS * i);
+        return code | (int64_t)(more != 0) << (4 + BITS * MOST);
+    }
+
+private:
+    static constexpr int CODES_OF_ROUNDING = 16;
+    static_assert((1 + KERNELS) * 2 * STEPS * CODES_OF_ROUNDING <= 1 << BITS, "a kernel fits its bits");
+    void add_code(uint16_t code) {
+        int i = 0;
+        while (i < count && ran[i] < code) ++i;
+        if (i < count && ran[i] == code) return;
+        if (count == MOST) {
+            more = 1;
+            return;
+        }
+        for (int j = count++; j > i; --j) ran[j] = ran[j - 1];
+        ran[i] = code;
     }
 };
 
@@ -133,4 +147,7 @@ GEMMSIM_API int64_t gemmsim_counted_gemm(const gemmsim::GemmArgs* g, const gemms
 GEMMSIM_API void gemmsim_interpreter(const gemmsim::Interpreter* python);  // sets who handles signals; called before the first product
 GEMMSIM_API void gemmsim_raised(void** three);
 GEMMSIM_API int gemmsim_quantize(const gemmsim::QuantizeArgs* q);
+// A column of the list of kernels: name, file, when it is possible, when it pays, name of the fallback, and what reports add to the name.
+// Null: there is no such kernel or column.
+GEMMSIM_API const char* gemmsim_kernel_rule(int32_t kernel, int32_t column);
 GEMMSIM_API const char* gemmsim_build();  // compiler and its version, as text

@@ -10,8 +10,8 @@
 namespace gemmsim {
 namespace NS {
 
-extern const TileFn tiles32[STEPS][KINDS];
-extern const TileFn tiles64[STEPS][KINDS];
+extern const TileFn tiles32[TILE_KERNELS][STEPS][ROUNDINGS];
+extern const TileFn tiles64[TILE_KERNELS][STEPS][ROUNDINGS];
 #if ISA_AVX2 || ISA_AVX512
 bool multi_tile(const Tile& t, MultiTile& how);
 #endif
@@ -22,7 +22,7 @@ void grid_combine(double* s, const double* t, int64_t n, const Cast& c);
 void integers(int panel, int lanes, const Tile& t, int nr, const IntegerLanes& how);
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
 bool round_grids(int carrier, void* x, int64_t n, const Cast& c, uint64_t seed, uint64_t index0, int site);
-CompensatedFn compensated(int carrier, int method, int kind, bool odd);
+CompensatedFn compensated(int carrier, int method, CompensatedRounding how, bool odd);
 
 static void load_(int carrier, const void* src, int dtype, int64_t stride, int64_t n, void* dst) {
     if (carrier == 0) load_any((const char*)src, dtype, stride, n, (float*)dst);
@@ -65,7 +65,8 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_vector(typename
         return (V)((VU)(u + ((one << d) >> 1) - 1 + ((u >> d) & 1)) & ~((one << d) - 1));
     }
     V r;
-    if constexpr (WAY == NEAREST) r = round_to<C, MODE == RTZ ? FTZ : SPECIAL>(x, k, (VU){});  // RTZ: the format has no subnormals
+    if constexpr (WAY == NEAREST)
+        r = round_to<C, MODE == RTZ ? Rounding::FLUSH : Rounding::OVERFLOWS>(x, k, (VU){});  // RTZ: the format has no subnormals
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) r = round_directed<C, MODE, true>(x, k, (VU){});
 #endif
@@ -83,7 +84,7 @@ template <class C, int WAY, int MODE> INL typename C::V quantize_inside(typename
 #if ISA_DIRECTED || ISA_MODES
     if constexpr (WAY == DIRECTED) return round_directed<C, MODE, false>(x, k, (VU){});
 #endif
-    return MODE == RTZ ? round_flush<C>(x, k) : round_to<C, SUB>(x, k, (VU){});
+    return MODE == RTZ ? round_flush<C>(x, k) : round_to<C, Rounding::SUBNORMALS>(x, k, (VU){});
 }
 
 template <class C, bool STREAM> INL void put(typename C::T* to, typename C::V x) {
@@ -218,10 +219,10 @@ static void combine_draws_(int carrier, void* s, const void* x, const Tile& t, c
     else combine_draws_of<C64>(s, x, t, c, index, site, odd);
 }
 
-static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd) {
-    if (kind == LANES) grid_combine((double*)s, (const double*)t, n, c);
-    else if (carrier == 0) combine_kind<C32>(s, t, n, c, kind, odd);
-    else combine_kind<C64>(s, t, n, c, kind, odd);
+static void combine_(int carrier, void* s, const void* t, int64_t n, const Cast& c, Combine how, bool odd) {
+    if (how == Combine::IRREGULAR) grid_combine((double*)s, (const double*)t, n, c);
+    else if (carrier == 0) combine_kind<C32>(s, t, n, c, how, odd);
+    else combine_kind<C64>(s, t, n, c, how, odd);
 }
 
 static void split_(double* x, double* rest, int64_t n, double magic) {  // n: whole vectors
@@ -263,8 +264,10 @@ static Isa make() {
     t.nr[0] = 2 * C32::L;
     t.nr[1] = 2 * C64::L;
     t.rescales = ISA_DIRECTED || (ISA_MODES && !ISA_NEON);
-    memcpy(t.tile[0], tiles32, sizeof t.tile[0]);
-    memcpy(t.tile[1], tiles64, sizeof t.tile[1]);
+    for (int kernel = 0; kernel < TILE_KERNELS; ++kernel) {
+        memcpy(t.tile[kernel][0], tiles32[kernel], sizeof tiles32[kernel]);
+        memcpy(t.tile[kernel][1], tiles64[kernel], sizeof tiles64[kernel]);
+    }
 #if ISA_AVX2 || ISA_AVX512
     t.multi_tile = multi_tile;
     t.multi_tile_sums = !ISA_DIRECTED;

@@ -2,6 +2,8 @@
 // instruction set).
 #pragma once
 #include "gemmsim/program.h"
+#include "kernels.h"
+#include "thresholds.h"
 
 namespace gemmsim {
 
@@ -13,19 +15,9 @@ enum Step : int {
     MA_ODD = 3,    // as MA_NEAR, with both operations rounded to odd
     STEPS = 4
 };
-
-// A step of a matrix unit sums up to 64 products and the register, each truncated a number of bits below the largest.
-// For up to these numbers of bits the sum fits a double, two doubles, or 128-bit integers.
-constexpr int KEPT_IN_DOUBLE = 44, KEPT_IN_TWO = 90, KEPT_IN_INTEGER = 117;
+constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
 
 constexpr int64_t MR = 8;  // rows of a packed panel of A
-
-// Tiles use the midpoint filter (tiles/nearest/midpoint_filter.h) where at most one term in so many may lead to a
-// midpoint.
-constexpr int64_t RARE_MIDPOINTS = 8;
-
-// Two instructions round floats to formats of at most this many bits (tiles/nearest/checks.h).
-constexpr int SHORT_BITS = 11;
 
 // How floating-point lanes compute an INTEGER or FIXED segment. Each product times `scale` is rounded to a whole
 // number, or stays as it is (NONE). Sums are clamped to [low, high] at every step, or stay exact and are folded at the
@@ -59,7 +51,7 @@ struct Tile {
     const int64_t* kmap;   // SR: original indices of the terms if these have been permuted; else null
     bool exact_products;   // each product is a number of the carrier
     int scaled_by;              // exponent of the power of two that A was multiplied by (tiles/nearest/rescaled_tile.h); 0: none
-    // FAST and FAST_CLAMP in a rounding mode of the processor: sums are nearest sums, whatever the cast's mode is.
+    // DIRECTED and DIRECTED_CLAMP in a rounding mode of the processor: sums are nearest sums, whatever the cast's mode is.
     bool nearest_sums = false;
     // MultiTile::TRUNCATE: the lowest bits of each term (Isa::lowest_bits), null where they are not known. A term may
     // lead to a midpoint if its two bytes add up to at least midpoints_from.
@@ -76,25 +68,37 @@ struct Tile {
     int64_t index(int64_t at) const { return kmap ? kmap[at] : k0 + at; }  // the index of the term at position `at`
 };
 
-// Kinds of rounding that a kernel can do, in order of cost (tiles/rounders.h explains each).
-// FAST and FAST_CLAMP: one mode other than nearest even for all casts, by directed rounding.
-// LANES: another vector kernel (integer registers, matrix instructions, the value sets of gemmsim/grid.h).
-enum Kind : int {
-    NONE = 0,
-    PLAIN = 1,
-    SUB = 2,
-    SAT = 3,
-    SPECIAL = 4,
-    FTZ = 5,
-    GENERAL = 6,
-    RANDOM = 7,
-    FAST = 8,
-    FAST_CLAMP = 9,
-    KINDS = 10,
-    SCALAR = 10,
-    LANES = 11,
-    ALL_KINDS = 12
+// The roundings that a kernel of tiles can do, in order of cost (tiles/rounders.h explains each).
+enum class Rounding : int {
+    NATIVE = 0,      // the carrier's own operation
+    NORMAL = 1,      // to nearest even, without subnormals and overflows
+    SUBNORMALS = 2,  // to nearest even, without overflows
+    SATURATE = 3,    // to nearest even, overflows become the largest value
+    OVERFLOWS = 4,   // to nearest even, overflows become infinite or NaN
+    FLUSH = 5,       // to nearest even, formats without subnormals
+    ANY_MODE = 6,    // any deterministic mode, any data
+    STOCHASTIC = 7,  // by random bits, any data
+    DIRECTED = 8,    // one mode other than nearest even for all casts, by directed rounding, without overflows
+    DIRECTED_CLAMP = 9,  // the same with overflows
+    COUNT = 10
 };
+constexpr int ROUNDINGS = (int)Rounding::COUNT;
+
+// How partial sums are combined by one instruction set: by a rounding of two carrier values, in the value sets of gemmsim/grid.h (double
+// lanes), or one element at a time.
+enum class Combine : int { NATIVE, NEAREST, DIRECTED, ANY_MODE, STOCHASTIC, IRREGULAR, SCALAR };
+
+// How short runs are rounded together with their sums (tiles/short_runs/short_runs.h). All but CLAMPED assume that nothing overflows.
+// ABSENT: there is no such kernel.
+enum class RunsRounding : int { ABSENT = -1, NATIVE, NORMAL, SUBNORMALS, FLUSH, CLAMPED, DIRECTED };
+// The rounding of rounders.h that does the same. FLUSH has its clamps there.
+constexpr Rounding rounding_of(RunsRounding r) {
+    return r == RunsRounding::NATIVE       ? Rounding::NATIVE
+           : r == RunsRounding::NORMAL     ? Rounding::NORMAL
+           : r == RunsRounding::SUBNORMALS ? Rounding::SUBNORMALS
+           : r == RunsRounding::DIRECTED   ? Rounding::DIRECTED
+                                           : Rounding::FLUSH;
+}
 
 typedef void (*TileFn)(const Tile&);
 struct PaletteTile;  // a tile whose elements have different roundings (tiles/other/palette_tile.h)
@@ -106,6 +110,12 @@ struct Speculation {
 };
 // `rounds`: products are rounded by the tile's mul. False: the speculation failed.
 typedef bool (*CompensatedFn)(const Tile&, const Speculation&, bool rounds);
+
+// The roundings of a compensated sum. `wide`: all operations of float panels are in double lanes.
+struct CompensatedRounding {
+    Rounding kind;
+    bool wide = false;
+};
 
 // Lengths of `count` segments of k terms. Chunks and base cases have `size` terms, and the last one may be shorter.
 // Lengths of interleaved sums (`lanes`) differ by at most one.
@@ -129,28 +139,29 @@ struct Rescaling {
 // Several float tiles in one call: `tiles` tiles below each other, whose panels of A are consecutive in memory, times
 // `panels` panels of B.
 struct MultiTile {
-    // SUMS: nearest-even registers whose steps are the carrier's own additions. `kind` is NONE, PLAIN or, with rescaled
-    // panels, SUB; c is one matrix, row by row (tiles/nearest/multi_tile.h).
+    // SUMS: nearest-even registers whose steps are the carrier's own additions. `kind` is NATIVE, NORMAL or, with rescaled
+    // panels, SUBNORMALS; c is one matrix, row by row (tiles/nearest/multi_tile.h).
     // TRUNCATE: sums rounded by an addition to their bits and a mask, for one panel of B. c holds one tile after
     // another (tiles/nearest/rescaled.h).
     // FP16: binary16 registers and operands, with panels of A packed for them; c is one matrix
     // (tiles/nearest/binary16.h).
     enum Way : int { NO = 0, SUMS = 1, TRUNCATE = 2, FP16 = 3 } way = NO;
     static constexpr int MOST_TILES[] = {0, 3, 16, 16}, MOST_PANELS[] = {0, 2, 1, 2};
-    int kind = 0, tiles = 0, panels = 0;
+    Rounding kind = Rounding::NATIVE;
+    int tiles = 0, panels = 0;
     // SUMS: by what both panels have been rescaled. TRUNCATE: A has been rescaled, and the kernel rescales B.
     Rescaling rescaling = {};
     int64_t checks = 0, small = 0;  // TRUNCATE: checks made so far, and how many vectors of them had small sums
 };
 
-// One kernel computes segments and combines their sums (tiles/short_runs/short_runs.h). `kind` is NONE, PLAIN, SUB,
-// FTZ, SPECIAL or FAST; -1: the kernel does not apply.
+// One kernel computes segments and combines their sums (tiles/short_runs/short_runs.h).
 struct RunsPlan {
-    int kind = -1, step = 0;
+    RunsRounding kind = RunsRounding::ABSENT;
+    int step = 0;
     enum Shape { ONE, SEQUENCE, PAIRS } shape = ONE;  // ONE: one segment, which starts from the tile's c
     bool eights = false;  // eight short segments at a time stay in CPU registers
     Speculation speculation = {};
-    bool clamps = false;  // where the speculation fails, the same kernel runs again with kind SPECIAL
+    bool clamps = false;  // where the speculation fails, the same kernel runs again, CLAMPED
     // SEQUENCE: the sums of segments are added to the tile's c, which has been checked to be inside the bounds.
     bool goes_on = false;
 };
@@ -174,12 +185,13 @@ struct Isa {
     // those of `tile` can, under a rounding mode of the processor.
     enum Directed : int { NEAREST = 0, DIRECTED = 1, TILES = 2 } directed;
     int nr[2];  // columns of a tile
-    // Float tiles of kinds SUB, and FAST toward zero, accept rescaled panels (Tile::scaled_by).
+    // Float tiles of kinds SUBNORMALS, and DIRECTED toward zero, accept rescaled panels (Tile::scaled_by).
     bool rescales;
-    TileFn tile[2][STEPS][KINDS];  // FAST and FAST_CLAMP are null where `directed` is NEAREST
-    // Returns the kernel of a compensated segment (tiles/compensated/compensated.h explains the kinds). `odd`:
+    // By kernel (tile_place), carrier, step and rounding; null where the kernel does not exist.
+    TileFn tile[TILE_KERNELS][2][STEPS][ROUNDINGS];
+    // Returns the kernel of a compensated segment (tiles/compensated/compensated.h explains the roundings). `odd`:
     // operations are exact. The kernel returns false if its speculation failed.
-    CompensatedFn (*compensated)(int carrier, int method, int kind, bool odd);
+    CompensatedFn (*compensated)(int carrier, int method, CompensatedRounding how, bool odd);
     // Segments that start from +0 and whose sums are combined in order or in pairs, all by the tile's `add`. Returns
     // false if the speculation failed. Null on x86 without FMA, where segments and combinations run separately.
     bool (*runs)(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan);
@@ -197,9 +209,8 @@ struct Isa {
     // Steps of a matrix instruction along the tile's k, for finite registers and float panels. `wide`: products are
     // computed in double lanes.
     void (*hardware)(const Tile& t, const HardwareModel& m, int bits, bool wide);
-    // s = R(s + t) for n carrier values (whole vectors). `kind` is NONE, PLAIN, SUB, FAST, GENERAL or, for doubles,
-    // LANES. `odd`: sums are exact.
-    void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, int kind, bool odd);
+    // s = R(s + t) for n carrier values (whole vectors), by every Combine but STOCHASTIC and SCALAR. `odd`: sums are exact.
+    void (*combine)(int carrier, void* s, const void* t, int64_t n, const Cast& c, Combine how, bool odd);
     // The same for a tile with a stochastic cast: its draws are those of stream `site` at step `index`.
     void (*combine_draws)(int carrier, void* s, const void* x, const Tile& t, const Cast& c, uint64_t index, int site, bool odd);
     // Converts src (any dtype, element stride) to the carrier, in order.

@@ -15,7 +15,7 @@ from gemmsim.cli.app import app
 
 KINDS = ("native", "round", "round+subnormals", "round+saturate", "round+overflow", "round+flush", "any mode", "stochastic",
          "directed", "directed+overflow", "fma", "fma to odd", "mul, add", "mul, add to odd", "float32 lanes", "float64 lanes",
-         "scalar exact", "own kernel")  # fmt: skip
+         "scalar", "speculative", "short runs", "matrix unit")  # fmt: skip
 
 
 def test_it_passes_on_this_machine():

@@ -145,7 +145,8 @@ struct Call {
         const bool product = name.find("gemm", 7) != std::string::npos;  // answers which kernels ran: others on another processor
         if (got < 0 || result < 0 || !product) wrong += report(got == result, at, how, "answer", 0, got, result);
         if (product && got >= 0)
-            for (int64_t rest = got >> 4; rest; rest >>= 7) kernels->insert((int)(rest & 127) - 1);
+            for (int i = 0; i < Report::MOST; ++i)
+                if (const int code = (int)(got >> (4 + Report::BITS * i)) & ((1 << Report::BITS) - 1)) kernels->insert(code);
         for (size_t i = 0; i < memories.size(); ++i) {
             const Memory& m = memories[i];
             if (!m.compared || m.after.empty() || !memcmp(m.at, m.after.data(), m.after.size())) continue;

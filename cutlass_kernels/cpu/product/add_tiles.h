@@ -8,12 +8,13 @@ namespace gemmsim::NS {
 
 // A partial sum may be infinite where a segment overflowed. Adding the magic number leaves infinity as it is; splitting
 // would make it NaN.
-template <class C, int KIND> INL typename C::V round_total(typename C::V s, const Const<C>& k) {
-    if constexpr (KIND == SUB) return round_magic<C, true>(s, k);
+template <class C, Rounding KIND> INL typename C::V round_total(typename C::V s, const Const<C>& k) {
+    if constexpr (KIND == Rounding::SUBNORMALS) return round_magic<C, true>(s, k);
     else return round_to<C, KIND>(s, k, (typename C::VU){});
 }
 
-template <class C, int KIND, bool ODD> static void combine_loop(typename C::T* s, const typename C::T* t, int64_t n, const Cast& cast) {
+template <class C, Rounding KIND, bool ODD> static void combine_loop(typename C::T* s, const typename C::T* t, int64_t n,
+                                                                     const Cast& cast) {
     typedef typename C::V V;
     const Const<C> k = Const<C>::make(cast);
     for (int64_t i = 0; i < n; i += C::L) {
@@ -51,16 +52,18 @@ template <class C> static void combine_directed(void* s, const void* t, int64_t 
 }
 #endif
 
-// n is a multiple of the vector's lanes. `kind` is NONE, PLAIN, SUB, FAST or GENERAL.
-template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, int kind, bool odd) {
+// n is a multiple of the vector's lanes. `how` is NATIVE, NEAREST, DIRECTED or ANY_MODE.
+template <class C> static void combine_kind(void* s, const void* t, int64_t n, const Cast& cast, Combine how, bool odd) {
     typedef typename C::T T;
-    if (kind == NONE) return combine_loop<C, NONE, false>((T*)s, (const T*)t, n, cast);
+    if (how == Combine::NATIVE) return combine_loop<C, Rounding::NATIVE, false>((T*)s, (const T*)t, n, cast);
 #if ISA_DIRECTED || ISA_MODES
-    if (kind == FAST) return combine_directed<C>(s, t, n, cast);
+    if (how == Combine::DIRECTED) return combine_directed<C>(s, t, n, cast);
 #endif
-    if (kind <= SUB)
-        return odd ? combine_loop<C, SUB, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, SUB, false>((T*)s, (const T*)t, n, cast);
-    return odd ? combine_loop<C, GENERAL, true>((T*)s, (const T*)t, n, cast) : combine_loop<C, GENERAL, false>((T*)s, (const T*)t, n, cast);
+    if (how == Combine::NEAREST)
+        return odd ? combine_loop<C, Rounding::SUBNORMALS, true>((T*)s, (const T*)t, n, cast)
+                   : combine_loop<C, Rounding::SUBNORMALS, false>((T*)s, (const T*)t, n, cast);
+    return odd ? combine_loop<C, Rounding::ANY_MODE, true>((T*)s, (const T*)t, n, cast)
+               : combine_loop<C, Rounding::ANY_MODE, false>((T*)s, (const T*)t, n, cast);
 }
 
 // Combines a tile with stochastic rounding. Its draws are those of stream `site` at step `index`.
@@ -75,7 +78,8 @@ template <class C, bool ODD> static void combine_draws(typename C::T* s, const t
         for (int j = 0; j < NV; ++j) {
             const int at = (row * NV + j) * C::L;
             const V u = load<V>(s + at), v = load<V>(x + at);
-            store(s + at, round_to<C, RANDOM>(ODD ? add_odd<C>(u, v) : u + v, k, draws.get(row, j, (int)(index % per), cast.rbits)));
+            store(s + at,
+                  round_to<C, Rounding::STOCHASTIC>(ODD ? add_odd<C>(u, v) : u + v, k, draws.get(row, j, (int)(index % per), cast.rbits)));
         }
     }
 }

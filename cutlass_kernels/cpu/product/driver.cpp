@@ -29,8 +29,7 @@ static Report run_palette(const Isa& isa, const GemmArgs& g) {
     for (int m = 0; m < g.member_count; ++m) requests[m] = request_of(g, g.members[m]);
     Members narrow, wide;
     split_members(requests, g.member_count, isa.directed == Isa::DIRECTED, &narrow, &wide);
-    Report report = {};
-    report.proofs = ~0;
+    Report report = Report::empty();
     if (g.m == 0 || g.n == 0) return report;
     if (!narrow.requests.empty()) run(Product<float>(isa, g, narrow.requests[0], 0, &narrow), &report);
     if (!wide.requests.empty()) run(Product<double>(isa, g, wide.requests[0], 1, &wide), &report);
@@ -47,8 +46,7 @@ template <class T> static void run_product(const Isa& isa, const GemmArgs& g, co
 Report run_gemm(const Isa& isa, const GemmArgs& g, const Gather* gather, const Lookup* lookup, const EventArgs* events) {
     if (g.member_count) return run_palette(isa, g);
     const Request r = request_of(g, g.member);
-    Report report = {};
-    report.proofs = ~0;
+    Report report = Report::empty();
     const bool by_modes = isa.directed == Isa::TILES && (long_runs(r) || speculative_terms(r) || single_terms(r));
     const bool directed = isa.directed == Isa::DIRECTED || by_modes;
     int carrier = choose_carrier(r, directed || events, 0, lookup != nullptr);  // kernels that count events take any products

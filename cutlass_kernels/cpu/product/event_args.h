@@ -42,19 +42,24 @@ struct BlockPanels {
     }
 };
 
+// The kernel that counts the steps of a register: every step in double lanes, rounded to odd first, or a shorter kernel.
+enum class CountBy : int {
+    STEPS,           // tiles/counting/count_events.cpp
+    FLOATS,          // float lanes (count_fast.h)
+    DOUBLES,         // double lanes (count_fast.h)
+    NATIVE,          // float lanes, where float is the register's format (count_native.h)
+    EXACT_PRODUCTS,  // float lanes, where float holds the products (count_exact_products.h)
+    MULTIPLES        // float lanes, where the planner proved that sums stay in the format (count_multiples.h)
+};
+
 // The counts of one tile: counts[event * plane + element], with elements ordered as in the tile's c.
 struct EventTile {
     int64_t* counts;
     int64_t plane;
     double least;  // the smallest normal number of the cast that rounds
-    // The shorter kernel that may count the steps (tiles/counting/count_fast.h); 0: none.
-    // 1: float lanes. 2: double lanes.
-    // 3: float lanes, where float is the register's format (tiles/counting/count_native.h).
-    // 4: float lanes, where float holds the products (tiles/counting/count_exact_products.h).
-    // 5: float lanes, where the planner proved that sums stay in the format (tiles/counting/count_multiples.h).
-    // `known`: the carrier's sums show what the carrier loses. For 3: float holds the products. For 5: no product is so
-    // large that the carrier's sum loses the register.
-    int method_of_count;
+    // `known`: the carrier's sums show what the carrier loses. For NATIVE: float holds the products. For MULTIPLES: no
+    // product is so large that the carrier's sum loses the register.
+    CountBy by;
     bool known;
     BlockPanels* panels;
     int64_t* of(int event, int64_t element) const { return counts + event * plane + element; }

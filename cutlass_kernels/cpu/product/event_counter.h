@@ -93,8 +93,8 @@ template <class T> struct EventCounter {
     }
 
     // `level` is 0 for the register and 1 for the first wrapper.
-    EventTile tile(int level, int method_of_count = 0, bool known = false) const {
-        return EventTile{counts, MR * nr, args.least[level], method_of_count, known, &panels};
+    EventTile tile(int level, CountBy by = CountBy::STEPS, bool known = false) const {
+        return EventTile{counts, MR * nr, args.least[level], by, known, &panels};
     }
     // The counts and the kernel of the register's segment. Sums with products of many bits seldom fit the register and
     // are seldom ties.
@@ -104,11 +104,11 @@ template <class T> struct EventCounter {
         const bool known = c.mode != RNA && bits + c.p <= 52, known_in_floats = floats && c.mode != RNA && bits + c.p <= 23;
         if (!plain(c) || r.init == C_FIRST || !r.fused || c.p > 40 || args.least[0] != ldexp(1.0, c.emin)) return tile(0);
         const bool tiny_sums_are_exact = !(c.flags & NO_SUBNORMALS);
-        if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? 1 : 0);
-        if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, 3, bits <= 24);
-        if (floats && on_grid) return tile(0, 5, !lost);
-        if (floats && c.mode == RNE && bits <= 24) return tile(0, 4);
-        return narrow ? tile(0, 1) : known_in_floats ? tile(0, 1, true) : tile(0, 2, known);
+        if (r.method) return tile(0, narrow_sums && tiny_sums_are_exact ? CountBy::FLOATS : CountBy::STEPS);
+        if (sizeof(T) == 4 && is_native(c, 0)) return tile(0, CountBy::NATIVE, bits <= 24);
+        if (floats && on_grid) return tile(0, CountBy::MULTIPLES, !lost);
+        if (floats && c.mode == RNE && bits <= 24) return tile(0, CountBy::EXACT_PRODUCTS);
+        return narrow ? tile(0, CountBy::FLOATS) : known_in_floats ? tile(0, CountBy::FLOATS, true) : tile(0, CountBy::DOUBLES, known);
     }
 
     // Whether double lanes can round the exact sum of any two doubles by this cast.
@@ -144,10 +144,9 @@ template <class T> struct EventCounter {
     // combined, and pairs() does not check whether a single term is a number of the format.
     bool has_pairs(int64_t n) const {
         const bool plain_register = !r.method && r.fused && r.init != C_FIRST && args.least[0] == ldexp(1.0, r.add.emin);
-        const bool short_runs = n == 1 || (n <= MOST_OF_PAIRS && run_tile().method_of_count == 1 && !run_tile().known);
+        const bool short_runs = n == 1 || (n <= LONGEST_COUNTED_PAIRS && run_tile().by == CountBy::FLOATS && !run_tile().known);
         return kernels.pairs && plain_register && narrow_sums && run_in_lanes() && short_runs;
     }
-    static constexpr int64_t MOST_OF_PAIRS = 16;
     // Sums all terms of t in segments of n from +0 and combines these sums by the wrapper `level`, into t's c.
     void pairs(const Tile& t, int64_t n, int level) const { kernels.pairs(t, nr, n, r.wrappers[level].cast, tile(0), tile(1 + level)); }
 
@@ -174,8 +173,8 @@ template <class T> struct EventCounter {
 
     // s = R(s + x), element by element. A stochastic cast draws in stream `site` at step `index`.
     void combine_sums(T* s, const T* x, const Tile& t, const Cast& c, int level, uint64_t index, int site) const {
-        const bool method_of_count = level && narrow_sums;  // an addend C may have any number of bits
-        if (lanes(c)) return kernels.sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level, method_of_count));
+        const CountBy by = level && narrow_sums ? CountBy::FLOATS : CountBy::STEPS;  // an addend C may have any number of bits
+        if (lanes(c)) return kernels.sum(sizeof(T) == 4 ? 0 : 1, s, x, t, nr, c, index, site, tile(level, by));
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < t.cols; ++j) {
                 T& v = s[i * nr + j];

@@ -7,15 +7,13 @@
 namespace gemmsim {
 
 struct ExponentFields {
-    static constexpr int64_t FEW_ROWS = 2 * MR;  // with fewer rows, writing the fields of B costs as much as it saves
-
     const Isa& isa;
     const Request& r;
     const bool kept;  // panels are floats, and steps need the fields
 
     ExponentFields(const Isa& i, const Request& request, int64_t rows, bool floats)
         : isa(i), r(request),
-          kept(floats && rows > FEW_ROWS && request.method == HARDWARE &&
+          kept(floats && rows > MOST_ROWS_WITHOUT_FIELDS && request.method == HARDWARE &&
                (request.hardware.kind == HW_FUSED || request.hardware.kind == HW_FLOORED || request.hardware.kind == HW_GROUPS)) {}
 
     // Kernels write whole vectors of fields, so there is room for one more vector.

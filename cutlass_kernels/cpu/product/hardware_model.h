@@ -134,7 +134,8 @@ struct HardwareDot {
         double total;
         if (m.halves) {
             const int even = largest(p, 0, 2), odd = largest(p, 1, 2);
-            total = floor(ldexp(truncated_sum(p, 0, 2, even), even - e)) + (p.count > 1 ? floor(ldexp(truncated_sum(p, 1, 2, odd), odd - e)) : 0);
+            total = floor(ldexp(truncated_sum(p, 0, 2, even), even - e)) +
+                    (p.count > 1 ? floor(ldexp(truncated_sum(p, 1, 2, odd), odd - e)) : 0);
         } else total = truncated_sum(p, 0, 1, e);
         const int own = addend_exponent() < m.least ? m.least : addend_exponent(), top = own > e ? own : e;
         total = floor(ldexp(total, m.total_bits - m.kept + e - top));

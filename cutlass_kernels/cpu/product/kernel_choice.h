@@ -1,8 +1,9 @@
-// Chooses the kernel that computes a block of outputs, from the formats and from facts about the data.
-// The functions here choose a carrier, a plain register's kernel and its kernel for short runs. kernel_choice_compensated.h and
-// kernel_choice_totals.h choose for the other accumulators.
+// Computes what the choice of a kernel rests on, from the formats and from facts about the data: lanes, step, rounding and what is proved.
+// The functions here choose a carrier, and steps and roundings of a plain register. kernel_choice_runs.h does so for its short runs,
+// kernel_choice_compensated.h and kernel_choice_totals.h for the other accumulators. The rules of kernel_table.cpp then choose the kernel.
 // Every choice rests on a proof that a cheaper kernel gives the same bits; docs/design/cpu.md states the lemmas.
 #pragma once
+#include <initializer_list>
 #include <stdlib.h>
 #include <string.h>
 #include "product/bounds.h"
@@ -26,20 +27,32 @@ struct DoubleBins {
     int first = 0, count = 0;
 };
 
+// How an accumulator is computed: by a kernel of tiles, which the step and the kind name; by a vector kernel of its own; or one element at
+// a time.
+enum class Path : uint8_t { TILES, LANES, SCALAR };
+
 struct Choice {
-    int carrier, step, kind;
+    int carrier, step;
+    Rounding kind;
     int32_t proofs;
+    Path path = Path::TILES;
     IntegerLanes integers = {};
     Speculation speculation = {};
     RunsPlan runs = {};
     bool exact_products = false;  // every product is a number of the carrier; compensated sums: and has few bits
-    bool nearest_sums = false;    // FAST and FAST_CLAMP with Isa::TILES: sums are the carrier's nearest ones in every mode
+    bool nearest_sums = false;    // DIRECTED and DIRECTED_CLAMP with Isa::TILES: sums are the carrier's nearest ones in every mode
     int scaled_by = 0;            // plain register: the value that Tile::scaled_by may have
     Rescaling rescaling = {};     // plain register of floats that may have sums below 2^emin
-    int fallback = GENERAL;       // compensated sums: the kernel that computes a tile whose speculation failed
+    // Compensated sums: all operations of float panels are in double lanes; and the roundings of a tile whose speculation failed.
+    bool wide = false;
+    CompensatedRounding fallback = {Rounding::ANY_MODE};
     Slices slices = {};
     DoubleBins bins = {};
     int kept = 0;  // matrix unit's step: HardwareModel::kept, or enough bits to truncate nothing
+    bool in_fp16 = false;  // the register and the operands are binary16 (uses_fp16)
+
+    // A choice without step and kind.
+    static Choice of(Path path, int carrier, int32_t proofs = 0) { return Choice{carrier, 0, Rounding::NATIVE, proofs, path}; }
 };
 
 struct CarrierInfo {
@@ -151,10 +164,6 @@ inline bool speculative_terms(const Request& r) {
     return compensated_mode(r.add) || (r.add.mode == RNE && 2 * r.add.p <= 23 && (r.fused || 2 * r.mul.p <= 23));
 }
 
-// Shortest runs, in terms, that are faster one by one in a kernel of tiles, because that kernel has fewer instructions a step.
-// WIDE_RUNS: the limit for double lanes with Isa::TILES.
-constexpr int64_t SPECULATIVE_RUNS = 32, WIDE_RUNS = 24;
-
 inline bool same_cast(const Cast& x, const Cast& y) {
     // An overflow may become NaN, which == never finds equal.
     auto same = [](double p, double q) { return memcmp(&p, &q, sizeof p) == 0; };
@@ -224,8 +233,8 @@ inline bool wrappers_fit_grids(const Request& r) {
 inline int draws(const Cast& c) { return c.mode != SR ? 0 : c.rbits <= 16 ? 8 : 4; }
 
 // The kind of rounding that this cast needs, given what is proved.
-inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
-                     double step_bound, bool directed, bool has_wide_random_bits = false) {
+inline Rounding cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free, bool underflow_free, double bound, bool odd_steps,
+                          double step_bound, bool directed, bool has_wide_random_bits = false) {
     const CarrierInfo i = carrier_info(carrier);
     const int scaled_by = i.bits - c.p + 1;  // the magic number is this many binades above the value
     // Without subnormals, the magic number of 2^emin must fit the carrier, too.
@@ -234,25 +243,25 @@ inline int cast_kind(const Cast& c, int carrier, bool finite, bool overflow_free
         const bool spare = has_wide_random_bits || c.p + (c.mode == SR ? c.rbits : 1) <= i.bits - 1;
         const bool step_safe = odd_steps || step_bound < ldexp(1.0, i.emax);
         if (directed && finite && spare && step_safe && low_fits) {
-            if (overflow_free && bound < ldexp(1.0, i.emax - scaled_by)) return FAST;
-            if (c.emax + 1 + scaled_by <= i.emax) return FAST_CLAMP;
+            if (overflow_free && bound < ldexp(1.0, i.emax - scaled_by)) return Rounding::DIRECTED;
+            if (c.emax + 1 + scaled_by <= i.emax) return Rounding::DIRECTED_CLAMP;
         }
-        return c.mode == SR ? RANDOM : GENERAL;
+        return c.mode == SR ? Rounding::STOCHASTIC : Rounding::ANY_MODE;
     }
-    if (!finite || c.p > i.bits - 2) return GENERAL;
+    if (!finite || c.p > i.bits - 2) return Rounding::ANY_MODE;
     if (overflow_free && bound < ldexp(1.0, i.emax - scaled_by)) {
-        if (underflow_free) return PLAIN;
-        if (!flush) return SUB;
-        if (low_fits) return FTZ;
+        if (underflow_free) return Rounding::NORMAL;
+        if (!flush) return Rounding::SUBNORMALS;
+        if (low_fits) return Rounding::FLUSH;
     }
-    if (flush && !low_fits && !underflow_free) return GENERAL;
-    if (c.emax + 1 + scaled_by > i.emax) return GENERAL;
-    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return GENERAL;  // the carrier itself may overflow
+    if (flush && !low_fits && !underflow_free) return Rounding::ANY_MODE;
+    if (c.emax + 1 + scaled_by > i.emax) return Rounding::ANY_MODE;
+    if (!odd_steps && !(step_bound < ldexp(1.0, i.emax))) return Rounding::ANY_MODE;  // the carrier itself may overflow
     const bool clamps = c.over_pos == c.hi && c.over_neg == c.lo;
     const bool inf = c.over_pos == c.inf_pos && c.over_neg == c.inf_neg;
     const bool nan = c.over_pos != c.over_pos && c.over_neg != c.over_neg;
-    if (flush && !underflow_free) return clamps || inf || nan ? FTZ : GENERAL;
-    return clamps ? SAT : inf || nan ? SPECIAL : GENERAL;
+    if (flush && !underflow_free) return clamps || inf || nan ? Rounding::FLUSH : Rounding::ANY_MODE;
+    return clamps ? Rounding::SATURATE : inf || nan ? Rounding::OVERFLOWS : Rounding::ANY_MODE;
 }
 
 // The power of two that rescales the format's least normal number to 2, the first float whose exponent has the highest bit set.
@@ -261,7 +270,8 @@ inline int scaling_of(const Request& r, const Facts& f, double most_a) {
     const int by = 1 - r.add.emin, p = r.fused || r.add.p < r.mul.p ? r.add.p : r.mul.p;
     const int emax = r.fused || r.add.emax > r.mul.emax ? r.add.emax : r.mul.emax;
     const double most = fmax(fmax(most_a, f.product), f.bound);
-    if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS || (!r.fused && r.mul.p > SHORT_BITS)) return 0;
+    if (by <= 0 || (!r.fused && r.mul.emin != r.add.emin) || r.add.p > SHORT_BITS_OF_FLOATS || (!r.fused && r.mul.p > SHORT_BITS_OF_FLOATS))
+        return 0;
     // Unscaled floats below 2^-126 have fewer bits. They round as scaled ones only if half of the format's quantum is not below 2^-126.
     if (r.add.emin - r.add.p < carrier_info(0).emin) return 0;
     return emax + by + 26 - p <= 127 && most < ldexp(1.0, 127 - by) ? by : 0;
@@ -272,35 +282,15 @@ inline bool truncates_nearest(const Request& r) {
     return r.method == REGISTER && r.init == FROM_ZERO && r.fused && r.arithmetic == EXACT && r.add.mode == RNE && r.add.p >= 2 &&
            r.add.p <= 13 && (r.add.flags & NEG_ZERO) && !(r.add.flags & NO_SUBNORMALS);
 }
-// Runs of at least this many terms may have truncated sums, computed tile by tile.
-constexpr int64_t TRUNCATED_RUNS = 32;
 // Whether the lowest bits of terms exclude most of them as a cause of midpoints.
 // The lowest bit of a product of two 24-bit numbers is some 46 places below its highest. In formats with few exponent bits (emin >= -32)
 // that is below half of the quantum.
-inline bool lowest_bits_help(const Request& r) { return truncates_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= TRUNCATED_RUNS; }
+inline bool lowest_bits_help(const Request& r) {
+    return truncates_nearest(r) && r.add.emin >= -32 && shortest_run(r) >= SHORTEST_TRUNCATED_RUN;
+}
 // A term may lead to a midpoint only if Isa::lowest_bits of its two factors add up to at least this number. It stands for half of the
 // register's quantum, biased by 127 twice (tiles/nearest/midpoint_filter.h).
 inline int midpoints_from(const Cast& add) { return add.emin - add.p + 2 * 127; }
-
-// Whether sums of a register that starts from +0 are rounded by truncating their bits (tiles/nearest/rescaled.h).
-inline bool truncates(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
-    if (!isa.multi_tile || r.method != REGISTER || r.init != FROM_ZERO || c.carrier != 0 || !r.fused || !rescaling.fits) return false;
-    const Cast& add = r.add;
-    // Nearest sums of exact products are often midpoints, so they are excluded. arithmetic="fp32" rounds sums to nearest in every mode of
-    // the register, so directed truncation excludes it.
-    const bool nearest = isa.lowest_bits && truncates_nearest(r) && c.step == FMA_ODD && (c.kind == PLAIN || c.kind == SUB) && !c.exact_products;
-    const bool truncation = c.kind == FAST && r.arithmetic == EXACT && add.mode != RO;
-    return (nearest || truncation) && add.p >= 2 && (add.flags & NEG_ZERO) && !(add.flags & NO_SUBNORMALS);
-}
-
-// How one call computes several tiles of a plain register that starts from +0. `rescaling`: how their panels are multiplied.
-inline MultiTile::Way multi_tile_way(const Isa& isa, const Request& r, const Choice& c, const Rescaling& rescaling) {
-    if (r.wrapper_count) return MultiTile::NO;
-    if (truncates(isa, r, c, rescaling)) return MultiTile::TRUNCATE;
-    const bool sums = isa.multi_tile && r.method == REGISTER && r.init == FROM_ZERO && c.carrier == 0 && r.fused && rescaling.fits &&
-                      c.step == FMA_NEAR && c.kind <= SUB;
-    return sums && isa.multi_tile_sums ? MultiTile::SUMS : MultiTile::NO;
-}
 
 // Whether all elements of an operand are numbers of binary16: multiples of 2^-24 of at most 11 bits, up to 65504.
 inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 && (x.lsb >= -24 || x.max_abs == 0) && x.max_abs <= 65504; }
@@ -310,11 +300,12 @@ inline bool of_binary16(const Stats& x) { return !x.non_finite && x.width <= 11 
 inline bool uses_fp16(const Isa& isa, const Request& r, const Choice& c, const Stats& a, const Stats& b) {
     const Cast& x = r.add;
     if (!isa.fp16 || r.method != REGISTER || r.wrapper_count || r.init != FROM_ZERO || !r.fused || c.carrier != 0) return false;
-    if (x.p != 11 || x.emin != -14 || x.emax != 15 || !(x.flags & NEG_ZERO) || (x.flags & NO_SUBNORMALS)) return false;
+    if (c.path != Path::TILES || x.p != 11 || x.emin != -14 || x.emax != 15 || !(x.flags & NEG_ZERO) || (x.flags & NO_SUBNORMALS))
+        return false;
     if (r.arithmetic != EXACT || !of_binary16(a) || !of_binary16(b)) return false;
     const bool infinities = x.over_pos == x.inf_pos && x.over_neg == x.inf_neg && isinf(x.inf_pos) && isinf(x.inf_neg);
-    if (x.mode == RNE) return c.kind == PLAIN || c.kind == SUB || (c.kind == SPECIAL && infinities);
-    return c.kind == FAST && (x.mode == RTZ || x.mode == RU);
+    if (x.mode == RNE) return c.kind == Rounding::NORMAL || c.kind == Rounding::SUBNORMALS || (c.kind == Rounding::OVERFLOWS && infinities);
+    return c.kind == Rounding::DIRECTED && (x.mode == RTZ || x.mode == RU);
 }
 
 // Estimates how many vectors of a tile's step have a sum below 2^emin. The estimate uses the mean magnitudes of the largest row of A and
@@ -324,7 +315,6 @@ inline double small_vectors(const Request& r, const Stats& a, const Stats& b, in
                  near_zero = 1.3 * ldexp(1.0, r.add.emin) / (product * sqrt(run));
     return product > 0 ? (double)(MR * nr) * near_zero : 0;
 }
-constexpr double RARE_SMALL = 0.1;
 
 // The powers of two by which panels are multiplied so that 2^emin becomes the least normal float. Each operand takes half if its lowest
 // bit stays a normal float; otherwise A takes less and B the rest. `fits`: this leaves all elements normal floats.
@@ -341,10 +331,10 @@ inline Rescaling rescaling_of(const Cast& add, const Stats& a, const Stats& b) {
 // Chooses the kernel of a plain register. `addend`: facts about C.
 inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Stats& addend, int carrier, Isa::Directed directed) {
     const CarrierInfo i = carrier_info(carrier == 2 ? 1 : carrier);
-    if (carrier == 2) return Choice{1, 0, grid_lanes(r) ? LANES : SCALAR, 0};
-    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+    if (carrier == 2) return Choice::of(grid_lanes(r) ? Path::LANES : Path::SCALAR, 1);
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, Rounding::NATIVE, 0};
     const Facts f = block_facts(r, a, b, r.init == C_FIRST ? addend : EMPTY_STATS);
-    Choice c = {carrier, 0, SCALAR, f.finite ? FINITE : 0};
+    Choice c = Choice::of(Path::SCALAR, carrier, f.finite ? FINITE : 0);
     const int tiny = i.emin - i.bits + 1;
     const bool in_range = f.lsb >= tiny && f.product < ldexp(1.0, i.emax);  // products neither overflow nor underflow
     const bool product_exact = c.exact_products = in_range && f.width <= i.bits;
@@ -371,138 +361,58 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0;
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && has_wide_random_bits(r);
-    int kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes, in_part);
+    Rounding kind = cast_kind(r.add, c.carrier, f.finite, over_add, under_add, f.bound, !near, step_bound, in_modes, in_part);
     bool over = over_add, under = under_add;
     if (!r.fused) {
         const bool over_mul = f.product < r.mul.hi && -f.product > r.mul.lo;
         const bool under_mul = no_underflow(r.mul, fp32 && !in_range ? -32768 : f.lsb);
-        const int km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, in_modes);
-        // Neither SAT nor SPECIAL does the other's work. A NaN or infinity that the product's cast makes reaches the sum.
-        const bool mixed = (kind == SAT && km == SPECIAL) || (kind == SPECIAL && km == SAT) || (km == SPECIAL && kind < SPECIAL);
+        const Rounding km = cast_kind(r.mul, c.carrier, f.finite, over_mul, under_mul, f.product, !near, f.product, in_modes);
+        // Neither SATURATE nor OVERFLOWS does the other's work. A NaN or infinity that the product's cast makes reaches the sum.
+        const bool mixed = (kind == Rounding::SATURATE && km == Rounding::OVERFLOWS) ||
+                           (kind == Rounding::OVERFLOWS && km == Rounding::SATURATE) ||
+                           (km == Rounding::OVERFLOWS && kind < Rounding::OVERFLOWS);
         // The sum's cast must turn an infinite product into what its own overflow becomes.
         const bool makes_inf = !over_mul && (isinf(r.mul.over_pos) || isinf(r.mul.over_neg));
         const bool alike = r.add.inf_pos == r.add.over_pos && r.add.inf_neg == r.add.over_neg;
         // If one cast clamps, the kernel clamps in both. An infinite sum then needs room in the carrier above its format's range.
         auto roomy = [&](const Cast& q) { return q.emax + 1 + i.bits - q.p + 1 <= i.emax; };
-        const bool clamps = kind == FAST_CLAMP || km == FAST_CLAMP || kind == SPECIAL || km == SPECIAL;
+        const bool clamps =
+            kind == Rounding::DIRECTED_CLAMP || km == Rounding::DIRECTED_CLAMP || kind == Rounding::OVERFLOWS || km == Rounding::OVERFLOWS;
         const bool room = !clamps || (roomy(r.mul) && roomy(r.add));
-        const bool fast =
-            room && (alike || !makes_inf) && kind >= FAST && km >= FAST && r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
-        const bool slow = (kind >= GENERAL || km >= GENERAL) && !fast;
-        const int most = km > kind ? km : kind;
-        if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? RANDOM : GENERAL;
-        else kind = mixed || !room ? GENERAL : most;
-        if (kind == SAT && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = GENERAL;
-        if (kind == SPECIAL && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = GENERAL;
-        if (kind >= SUB && kind <= SPECIAL && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS)) kind = GENERAL;
-        if (kind == FTZ && !over_mul) kind = GENERAL;  // an overflow of one cast need not be one of the other
+        const bool fast = room && (alike || !makes_inf) && kind >= Rounding::DIRECTED && km >= Rounding::DIRECTED &&
+                          r.mul.mode == r.add.mode && draws(r.mul) == draws(r.add);
+        const bool slow = (kind >= Rounding::ANY_MODE || km >= Rounding::ANY_MODE) && !fast;
+        const Rounding most = km > kind ? km : kind;
+        if (slow) kind = r.mul.mode == SR || r.add.mode == SR ? Rounding::STOCHASTIC : Rounding::ANY_MODE;
+        else kind = mixed || !room ? Rounding::ANY_MODE : most;
+        if (kind == Rounding::SATURATE && (r.mul.over_pos != r.mul.hi || r.add.over_pos != r.add.hi)) kind = Rounding::ANY_MODE;
+        if (kind == Rounding::OVERFLOWS && (r.mul.over_pos == r.mul.hi || r.add.over_pos == r.add.hi)) kind = Rounding::ANY_MODE;
+        if (kind >= Rounding::SUBNORMALS && kind <= Rounding::OVERFLOWS && ((r.mul.flags | r.add.flags) & NO_SUBNORMALS))
+            kind = Rounding::ANY_MODE;
+        if (kind == Rounding::FLUSH && !over_mul) kind = Rounding::ANY_MODE;  // an overflow of one cast need not be one of the other
         over = over && over_mul;
         under = under && under_mul;
     }
     if (r.init == C_FIRST) {
-        // A register that starts as -0 stays -0 while all products are -0. Neither PLAIN nor FAST in these modes preserves it.
-        if (kind == PLAIN) kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? GENERAL : SUB;
-        if (kind >= FAST && kind <= FAST_CLAMP && (r.add.mode == RD || r.add.mode == RO)) kind = GENERAL;
+        // A register that starts as -0 stays -0 while all products are -0. Neither NORMAL nor DIRECTED in these modes preserves it.
+        if (kind == Rounding::NORMAL)
+            kind = (r.add.flags & NO_SUBNORMALS) || (!r.fused && (r.mul.flags & NO_SUBNORMALS)) ? Rounding::ANY_MODE : Rounding::SUBNORMALS;
+        if (kind >= Rounding::DIRECTED && kind <= Rounding::DIRECTED_CLAMP && (r.add.mode == RD || r.add.mode == RO))
+            kind = Rounding::ANY_MODE;
     }
-    c.nearest_sums = stays && (kind == FAST || kind == FAST_CLAMP);
+    c.nearest_sums = stays && (kind == Rounding::DIRECTED || kind == Rounding::DIRECTED_CLAMP);
     if (over) c.proofs |= NO_OVERFLOW;
     if (under) c.proofs |= NO_UNDERFLOW;
-    if (directed == Isa::TILES && !near && !in_range && kind < GENERAL) kind = GENERAL;
+    if (directed == Isa::TILES && !near && !in_range && kind < Rounding::ANY_MODE) kind = Rounding::ANY_MODE;
+    c.path = Path::TILES;
     c.step = r.fused ? (near ? FMA_NEAR : FMA_ODD) : (near ? MA_NEAR : MA_ODD);
     c.kind = kind;
     const bool runs = r.wrapper_count > 0;  // each run is scaled and scaled back, so runs are scaled only where that saves most
-    if (carrier == 0 && (kind == SUB ? !runs || directed != Isa::DIRECTED : kind == FAST && r.add.mode == RTZ && r.fused && !runs))
+    if (carrier == 0 && (kind == Rounding::SUBNORMALS ? !runs || directed != Isa::DIRECTED
+                                                      : kind == Rounding::DIRECTED && r.add.mode == RTZ && r.fused && !runs))
         c.scaled_by = c.nearest_sums ? 0 : scaling_of(r, f, a.max_abs);
-    if (carrier == 0 && r.fused && (kind == SUB || kind == FAST)) c.rescaling = rescaling_of(r.add, a, b);
+    if (carrier == 0 && r.fused && (kind == Rounding::SUBNORMALS || kind == Rounding::DIRECTED)) c.rescaling = rescaling_of(r.add, a, b);
     return c;
-}
-
-// The speculation of short_runs.h that nothing overflows: fills in how often partial sums are checked (`steps`) and against what bound
-// (`most`). False: no bound makes it sure.
-// Lemma: if every checked partial sum has |S| < most, no value leaves the format before the next check, for all data.
-// Proof: checks are n = steps terms apart. Between two of them a value is the sum of at most two checked partial sums and 2n terms. Each
-// of these passes at most 2n + 2 roundings: its own, those of its run and those of the combinations. A rounding adds at most a share u
-// and half a quantum. Let g = (1 + u)^(2n + 2). Then two partial sums contribute less than 2 g most, which is 2/5 of the format's end.
-// The terms contribute less than 1/2 of it. (Not to nearest, u and the loss below 2^emin are twice as large.)
-inline bool make_runs_speculation(const Cast& add, double product, Speculation* w) {
-    const int loses = add.mode == RNE ? add.p : add.p - 1;
-    if (loses < 1) return false;  // registers of one bit: no number of steps is sure
-    const double steps = ldexp(1.0, loses - 1), quantum = ldexp(1.0, add.flags & NO_SUBNORMALS ? add.emin : add.emin - loses + 1);
-    w->steps = steps > 64 ? 64 : (int64_t)steps;
-    const double n = (double)w->steps, g = exp((2 * n + 2) * ldexp(1.0, -loses)), end = fmin(add.hi, -add.lo);
-    w->most = end / (5 * g);
-    return 2 * n * g * 1.1 * (product + 2 * quantum) < end / 2;
-}
-
-// The longest run, in terms, for which one kernel computes the register and the innermost order in a directed mode
-// (tiles/short_runs/short_runs_modes.cpp). Kernels of tiles take fewer instructions a step for longer runs.
-constexpr int64_t DIRECTED_RUNS = 6;
-inline bool runs_in_mode(const Request& r) {
-    return r.fused && r.arithmetic == EXACT && (r.add.mode == RTZ || r.add.mode == RU || r.add.mode == RD) &&
-           !(r.add.flags & NO_SUBNORMALS);
-}
-inline RunsPlan choose_directed_runs(const Request& r, RunsPlan plan, const Stats& a, const Stats& b, int carrier, int64_t longest) {
-    const CarrierInfo i = carrier_info(carrier);
-    const Facts f = block_facts(r, a, b, EMPTY_STATS);
-    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    if (longest > DIRECTED_RUNS || !f.finite || !make_runs_speculation(r.add, f.product, &plan.speculation) || f.product > room / 64) return plan;
-    plan.speculation.most = fmin(plan.speculation.most, room / 64);
-    plan.eights = longest <= 2 && longest <= plan.speculation.steps;
-    plan.kind = FAST;
-    return plan;
-}
-
-// Whether and how one kernel (tiles/short_runs/short_runs.h) computes the register and the innermost order. Both must have one cast, to
-// nearest even or in a directed mode. Without a proof the kernel speculates that nothing overflows. If speculation is impossible or
-// fails, the same kernel with clamps computes orders to nearest even. Without an order (RunsPlan::ONE) the kernel computes a plain
-// register whose other kernel would need clamps.
-inline RunsPlan choose_runs(const Request& r, const Choice& c, const Stats& a, const Stats& b, Isa::Directed directed) {
-    RunsPlan plan;
-    plan.step = c.step;
-    const bool own = c.kind == FAST || c.kind == FAST_CLAMP;
-    if (r.method != REGISTER || (c.kind > FTZ && !(own && runs_in_mode(r)))) return plan;
-    const Wrapper* const w = order_of_same(r);
-    int64_t longest = r.k;
-    if (w) {
-        plan.shape = w->order == PAIRWISE || w->pairs ? RunsPlan::PAIRS : RunsPlan::SEQUENCE;
-        longest = longest_run(r, *w);
-    } else if (c.kind <= SUB || own) return plan;  // the plain kernel is as fast
-    if (own) return choose_directed_runs(r, plan, a, b, c.carrier, longest);
-    // The speculative kernel of tiles (tiles/nearest/speculative.h) is faster for long runs, unless products are exact: sums of those are
-    // often midpoints.
-    if (w && directed == Isa::DIRECTED && c.step == FMA_ODD && c.kind <= SUB && longest >= SPECULATIVE_RUNS && !c.exact_products &&
-        r.add.p + 11 <= carrier_info(c.carrier).bits)
-        return RunsPlan();
-    // In longer runs, more rows at a time fill the CPU registers better.
-    const int64_t few = c.kind == NONE ? 4 : directed == Isa::TILES && c.step == FMA_ODD ? 1 : 2;
-    plan.eights = longest <= few;
-    if (c.kind == NONE) {
-        plan.kind = NONE;
-        return plan;
-    }
-    const CarrierInfo i = carrier_info(c.carrier);
-    const Facts f = block_facts(r, a, b, EMPTY_STATS);
-    // With Isa::TILES the same holds for long runs in double lanes whose products have at least 10 bits more than the register. Few of
-    // their sums are midpoints.
-    if (w && directed == Isa::TILES && c.step == FMA_ODD && c.carrier == 1 && longest >= WIDE_RUNS && f.width >= r.add.p + 10)
-        return RunsPlan();
-    const bool product_exact = f.width <= i.bits && f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
-    const double room = ldexp(1.0, i.emax - (i.bits - r.add.p + 1) - 8);
-    const bool in_two_modes = w && longest <= (c.kind <= SUB ? 6 : 12) && c.step == FMA_ODD && directed == Isa::TILES && f.product <= room;
-    // Rounding to odd by error terms (vec.h) needs exact products.
-    if (directed != Isa::DIRECTED && (c.step == FMA_ODD || c.step == MA_ODD) && !product_exact && !in_two_modes) return plan;
-    if ((w && 2 * r.add.p > i.bits - 1) || r.add.mode != RNE || !f.finite) return plan;
-    plan.clamps = w && c.kind > SUB;
-    if (!make_runs_speculation(r.add, f.product, &plan.speculation) || f.product > room / 64 || (!r.fused && c.kind > SUB)) {
-        if (plan.clamps) plan.kind = SPECIAL;
-    } else {
-        plan.speculation.most = fmin(plan.speculation.most, room / 64);
-        plan.eights = plan.eights && longest <= plan.speculation.steps;
-        plan.kind = c.kind == PLAIN || c.kind == FTZ ? c.kind : SUB;
-    }
-    // A run of one term rounds its product. If the carrier has the product exactly, no rounding to odd is needed.
-    if (w && longest == 1 && plan.step == FMA_ODD && product_exact) plan.step = FMA_NEAR;
-    return plan;
 }
 
 }  // namespace gemmsim

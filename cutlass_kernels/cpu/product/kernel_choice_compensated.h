@@ -35,20 +35,20 @@ inline bool may_clamp(const Request& r) {
     return of_all(r, [](const Cast& c) { return !std::isinf(c.over_pos) && !std::isinf(c.over_neg); }) || of_all(r, same_ends);
 }
 
-// The kind of kernel that computes a compensated sum to nearest even with every policy of overflow, for finite data; SCALAR: none.
-// FTZ has the carrier's lanes, SPECIAL double lanes for float panels.
-inline int nearest_compensated(const Request& r, int carrier) {
+// Whether kernels with clamps compute a compensated sum to nearest even with every policy of overflow, for finite data: in the carrier's
+// lanes, in double lanes for float panels, or not at all.
+enum class Clamped { NO, IN_CARRIER, IN_DOUBLES };
+inline Clamped nearest_compensated(const Request& r, int carrier) {
     // The lanes must satisfy lemma A, and represent twice a value of the format times the factor that splits it.
     auto in = [&](int lanes) {
         const CarrierInfo i = carrier_info(lanes);
         return of_all(r, [&](const Cast& c) { return 2 * c.p <= i.bits - 1 && c.emax + 1 + i.bits - c.p <= i.emax; });
     };
-    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return SCALAR;
-    if (carrier == 1) return in(1) ? FTZ : SCALAR;
-    return in(0) ? FTZ : in(1) ? SPECIAL : SCALAR;
+    if (!may_clamp(r) || !of_all(r, [](const Cast& c) { return c.mode == RNE; })) return Clamped::NO;
+    return in(carrier) ? Clamped::IN_CARRIER : carrier == 0 && in(1) ? Clamped::IN_DOUBLES : Clamped::NO;
 }
 
-// The same question for one other mode (FAST_CLAMP).
+// The same question for one other mode (DIRECTED_CLAMP).
 inline bool clamped_in_mode(const Request& r, int carrier) {
     const CarrierInfo i = carrier_info(carrier);
     return may_clamp(r) && of_all(r, [&](const Cast& c) {
@@ -57,35 +57,42 @@ inline bool clamped_in_mode(const Request& r, int carrier) {
            });
 }
 
-// Chooses the kernel of compensated runs. One kind does all roundings. SUB and FAST are speculative (tiles/compensated/compensated.h).
+// Chooses the kernel of compensated runs. One kind does all roundings. SUBNORMALS and DIRECTED are speculative (tiles/compensated/compensated.h).
 inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& b, int carrier, Isa::Directed directed) {
     const int bits_add = draws(r.add), bits_mul = r.fused ? 0 : draws(r.mul);
     const bool random = bits_add || bits_mul, beyond = r.add.mode > SR || (!r.fused && r.mul.mode > SR);
     if (carrier == 2 || beyond || (random && (directed == Isa::NEAREST || (bits_add && bits_mul && bits_add != bits_mul))))
-        return Choice{carrier == 2 ? 1 : carrier, 0, SCALAR, 0};
-    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, NONE, 0};
+        return Choice::of(Path::SCALAR, carrier == 2 ? 1 : carrier);
+    if (native(r, carrier)) return Choice{carrier, r.fused ? FMA_NEAR : MA_NEAR, Rounding::NATIVE, 0};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, EMPTY_STATS);
     const bool odd = r.arithmetic != FP32, in_range = f.lsb >= i.emin - i.bits + 1 && f.product < ldexp(1.0, i.emax);
-    const bool float64_lanes = carrier == 0 && directed == Isa::TILES && speculative_terms(r), product_exact = in_range && f.width <= i.bits;
+    const bool float64_lanes = carrier == 0 && directed == Isa::TILES && speculative_terms(r),
+               product_exact = in_range && f.width <= i.bits;
     const bool own = directed != Isa::NEAREST && compensated_mode(r.add) && (r.fused || (r.mul.mode == r.add.mode && bits_mul == bits_add));
     const bool clamped = odd && own && f.finite && clamped_in_mode(r, carrier);
-    const int nearest = odd && !random && f.finite && directed != Isa::NEAREST ? nearest_compensated(r, carrier) : SCALAR;
-    if (odd && directed != Isa::DIRECTED && !float64_lanes && !product_exact && !clamped && nearest == SCALAR)
-        return Choice{carrier, 0, SCALAR, 0};
-    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), GENERAL, f.finite ? FINITE : 0};
+    const Clamped nearest = odd && !random && f.finite && directed != Isa::NEAREST ? nearest_compensated(r, carrier) : Clamped::NO;
+    if (odd && directed != Isa::DIRECTED && !float64_lanes && !product_exact && !clamped && nearest == Clamped::NO)
+        return Choice::of(Path::SCALAR, carrier);
+    Choice c = {carrier, (r.fused ? (odd ? FMA_ODD : FMA_NEAR) : (odd ? MA_ODD : MA_NEAR)), Rounding::ANY_MODE, f.finite ? FINITE : 0};
     // Sums of exact products are often midpoints, unless products have at least 10 bits more than the register.
     c.exact_products = product_exact && f.width < r.add.p + 10;
-    if (random) c.fallback = c.kind = RANDOM;
-    else if (float64_lanes && !product_exact) c.fallback = c.kind = LANES;
+    const auto all_by = [&c](Rounding kind, bool wide) {
+        c.kind = kind;
+        c.wide = wide;
+        c.fallback = {kind, wide};
+    };
+    if (random) all_by(Rounding::STOCHASTIC, false);
+    else if (float64_lanes && !product_exact) all_by(Rounding::ANY_MODE, true);
     const int mode = own ? r.add.mode : (int)RNE;
     auto simple = [&](const Cast& q) {
         return q.mode == mode && q.p + (mode == SR ? q.rbits : 1) <= i.bits - 1 && !(q.flags & NO_SUBNORMALS);
     };
-    if (clamped) c.fallback = c.kind = FAST_CLAMP;
-    else if (nearest != SCALAR) c.fallback = c.kind = nearest;
+    if (clamped) all_by(Rounding::DIRECTED_CLAMP, false);
+    else if (nearest != Clamped::NO) all_by(Rounding::FLUSH, nearest == Clamped::IN_DOUBLES);
     const int bits_below = i.bits - r.add.p + 1;
-    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_speculation(r.add, f.product, &c.speculation)) return c;
+    if (!odd || !f.finite || !simple(r.add) || (!own && 2 * r.add.p > i.bits - 1) || !make_speculation(r.add, f.product, &c.speculation))
+        return c;
     // The carrier needs room above the format's end for sums that grow past it before the next check.
     const double room = ldexp(1.0, i.emax - bits_below - 8);
     if (r.add.hi > room) c.speculation.most = fmin(c.speculation.most, room / 64);
@@ -94,7 +101,8 @@ inline Choice choose_compensated(const Request& r, const Stats& a, const Stats& 
         const bool inside = f.product < r.mul.hi && -f.product > r.mul.lo && f.product < ldexp(1.0, i.emax - (i.bits - r.mul.p + 1));
         if (!simple(r.mul) || !inside) return c;
     }
-    c.kind = own ? FAST : SUB;
+    c.kind = own ? Rounding::DIRECTED : Rounding::SUBNORMALS;
+    c.wide = false;
     return c;
 }
 

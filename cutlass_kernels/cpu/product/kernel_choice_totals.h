@@ -29,12 +29,12 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
     const CarrierInfo i = carrier_info(1);
     const bool zero = a.lsb > 30000 || b.lsb > 30000, in_range = a.max_abs * b.max_abs < ldexp(1.0, i.emax);
     if (zero || (in_range && a.lsb + b.lsb >= i.emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, i.bits)))
-        return Choice{1, FMA_NEAR, NONE, EXACT_STEPS};
-    Choice c = {1, 0, SCALAR, 0};
+        return Choice{1, FMA_NEAR, Rounding::NATIVE, EXACT_STEPS};
+    Choice c = Choice::of(Path::SCALAR, 1);
     if (a.non_finite || b.non_finite) return c;
     c.slices = choose_slices(a, b, longest_run(r));
     if (c.slices.a) {
-        c.kind = LANES;
+        c.path = Path::LANES;
         c.proofs = EXACT_STEPS;
     }
     return c;
@@ -43,13 +43,13 @@ inline Choice choose_exact(const Request& r, const Stats& a, const Stats& b) {
 // Sums by exponent (BINNED). Registers are doubles if a double has the sum of any two values of a register exactly. The range of exponents
 // must be below 512, so that a row of a tile has at most eight thousand registers. Scalar code computes the rest.
 inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
-    Choice c = {1, 0, SCALAR, 0};
+    Choice c = Choice::of(Path::SCALAR, 1);
     const CarrierInfo i = carrier_info(1);
     if (a.non_finite || b.non_finite || a.width + b.width + r.integer.bits > i.bits) return c;
     const bool zero = a.lsb > 30000 || b.lsb > 30000;
     const int least = zero ? 0 : a.lsb + b.lsb, most = zero ? 0 : ilogb(a.max_abs) + ilogb(b.max_abs) + 1;
     if (least < i.emin || most + r.integer.bits + 1 > i.emax || most - least >= 512) return c;
-    c.kind = LANES;
+    c.path = Path::LANES;
     c.bins.first = least + i.emax;
     c.bins.count = most - least + 1;
     return c;
@@ -57,7 +57,7 @@ inline Choice choose_binned(const Request& r, const Stats& a, const Stats& b) {
 
 // Registers of integers (INTEGER, FIXED): floating-point lanes if every sum is exact there, else the scalar kernel.
 inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, bool float_panels) {
-    const Choice scalar = {float_panels ? 0 : 1, 0, SCALAR, 0};
+    const Choice scalar = Choice::of(Path::SCALAR, float_panels ? 0 : 1);
     const Register& g = r.integer;
     const bool fixed = r.method == FIXED;
     IntegerLanes how = {};
@@ -84,7 +84,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
     const bool whole = fixed ? zero || a.lsb + b.lsb >= -g.frac : how.round == IntegerLanes::NONE;
     if (inside && whole &&
         (zero || (a.lsb + b.lsb >= carrier_info(own).emin && lemma_b(run_bound(r, a, b), a.lsb + b.lsb, carrier_info(own).bits))))
-        return Choice{own, FMA_NEAR, NONE, NO_OVERFLOW | EXACT_STEPS};
+        return Choice{own, FMA_NEAR, Rounding::NATIVE, NO_OVERFLOW | EXACT_STEPS};
     how.clamp = g.saturate && !g.at_end && !inside;
     const double reach = how.clamp ? fmax(how.high, -how.low) + term : sum;
     for (int lanes = float_panels ? 0 : 1; lanes < 2; ++lanes) {
@@ -95,7 +95,7 @@ inline Choice choose_integers(const Request& r, const Stats& a, const Stats& b, 
                                             (zero || (a.lsb + b.lsb >= i.emin && a.lsb + b.lsb + ilogb(how.scale) >= i.emin)) &&
                                             a.max_abs * b.max_abs < ldexp(1.0, i.emax));
         if (product && reach < most && term < most && (how.round == IntegerLanes::NONE || abs(g.frac) < 100))
-            return Choice{lanes, 0, LANES, inside ? NO_OVERFLOW : 0, how};
+            return Choice{lanes, 0, Rounding::NATIVE, inside ? NO_OVERFLOW : 0, Path::LANES, how};
     }
     return scalar;
 }
@@ -120,11 +120,11 @@ inline Choice choose_hardware(const Request& r, const Stats& a, const Stats& b) 
     const HardwareModel& m = r.hardware;
     const bool exact_lanes = m.kind == HW_FUSED || m.kind == HW_FLOORED || m.kind == HW_TWO_BLOCKS;
     const double product = a.max_abs * b.max_abs;
-    Choice c = {1, 0, SCALAR, 0};
+    Choice c = Choice::of(Path::SCALAR, 1);
     c.kept = m.kind == HW_FUSED && m.kept < 0 ? exact_bits(r, a, b) : m.kept;
     if (m.kind == HW_FLOORED && product >= ldexp(1.0, 128)) return c;
     if (m.kind == HW_FUSED && (c.kept < 0 || c.kept > KEPT_IN_TWO || (m.out >= HW_CAST && !fits(r.add, 1, true)))) return c;
-    c.kind = LANES;
+    c.path = Path::LANES;
     // Products in float lanes have at most 24 bits. An int32 must represent the sum of two truncated products, of c.kept bits each.
     const bool few = (m.kind != HW_FUSED && m.kind != HW_TWO_BLOCKS) || (c.kept <= 28 && a.width + b.width <= 24);
     const bool narrow = few && product < ldexp(1.0, 90) && (a.lsb > 30000 || b.lsb > 30000 || a.lsb + b.lsb >= -90);
@@ -184,24 +184,25 @@ inline double met(const Request& r, double sum) {
     return sum;
 }
 
-// How partial sums are combined. `kind`: NONE, SUB, FAST, GENERAL, RANDOM or LANES for vector kernels, SCALAR for one element at a time.
-// `odd`: the exact sum is rounded to odd first. Without it the carrier's own sum is exact, or is what the spec means.
+// How partial sums are combined. `odd`: the exact sum is rounded to odd first. Without it the carrier's own sum is exact, or is what the
+// spec means.
 struct Combination {
-    int kind;
+    Combine kind;
     bool odd;
 };
 
 inline Combination choose_combination(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend,
-                              Isa::Directed directed) {
+                                      Isa::Directed directed) {
     const bool odd = r.arithmetic != FP32;
-    if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{LANES, odd};
+    if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{Combine::IRREGULAR, odd};
     if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // partial sums of these are doubles
-    if (carrier == 2 || c.mode > SR) return Combination{SCALAR, odd};
-    if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{NONE, false};
-    if (c.mode == SR) return Combination{fits(c, carrier, odd) ? (int)RANDOM : (int)SCALAR, odd};
-    if (is_native(c, carrier)) return Combination{NONE, false};
-    if (odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier)) return Combination{GENERAL, false};
-    if (!fits(c, carrier, odd)) return Combination{SCALAR, odd};
+    if (carrier == 2 || c.mode > SR) return Combination{Combine::SCALAR, odd};
+    if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{Combine::NATIVE, false};
+    if (c.mode == SR) return Combination{fits(c, carrier, odd) ? Combine::STOCHASTIC : Combine::SCALAR, odd};
+    if (is_native(c, carrier)) return Combination{Combine::NATIVE, false};
+    if (odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier))
+        return Combination{Combine::ANY_MODE, false};
+    if (!fits(c, carrier, odd)) return Combination{Combine::SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
     const Facts f = block_facts(r, a, b, addend);
     // An unsigned register turns a small negative sum into a large value.
@@ -210,7 +211,7 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
     const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
-    return Combination{!safe ? GENERAL : own ? FAST : SUB, odd};
+    return Combination{!safe ? Combine::ANY_MODE : own ? Combine::DIRECTED : Combine::NEAREST, odd};
 }
 
 }  // namespace gemmsim

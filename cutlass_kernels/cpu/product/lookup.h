@@ -115,7 +115,4 @@ inline AddTermsFn add_terms(const Isa& isa) {
     return GEMMSIM_VERSION(add_terms, isa.name);
 }
 
-// Whether the register takes terms as they are, in a kernel of tiles/other/table_sums.h.
-inline bool adds_terms(const Request& r, const Choice& choice) { return r.method == REGISTER && r.fused && choice.kind < KINDS; }
-
 }  // namespace gemmsim

@@ -6,15 +6,12 @@
 namespace gemmsim {
 
 struct LowestBits {
-    static constexpr int FEW_BITS = 11;
-    static constexpr int64_t FEW_ROWS = 3 * MR;  // with fewer rows, computing those of B costs as much as it saves
-
     const Isa& isa;
     const Request& r;
     const bool kept;  // register and shape are such that the bytes may help
 
     LowestBits(const Isa& i, const Request& request, int64_t rows, bool floats)
-        : isa(i), r(request), kept(floats && isa.lowest_bits && rows >= FEW_ROWS && lowest_bits_help(request)) {}
+        : isa(i), r(request), kept(floats && isa.lowest_bits && rows >= LEAST_ROWS_FOR_LOWEST_BITS && lowest_bits_help(request)) {}
 
     // Kernels read whole vectors of bytes, so there is room for one more vector.
     size_t bytes(int64_t panels) const { return kept ? (size_t)(panels * r.k) + 64 : 0; }
@@ -28,7 +25,7 @@ struct LowestBits {
     }
     // `stats` covers these panels of B, or more. Products of numbers with few bits lead to midpoints anyway.
     void of_b(const void* packed, int64_t count, int nr, const Stats& stats, uint8_t* low) const {
-        if (stats.width <= FEW_BITS) memset(low, 0xFF, (size_t)(count * r.k));
+        if (stats.width <= MOST_BITS_WITH_MIDPOINTS) memset(low, 0xFF, (size_t)(count * r.k));
         else of_panels(packed, count, nr, low);
     }
     // Whether few terms of two panels may lead to midpoints.

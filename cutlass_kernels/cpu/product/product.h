@@ -51,7 +51,7 @@ template <class T> struct Product : Operands {
     const bool planned;  // the choice of kernel depends on the data
     const LowestBits lowest;
     const ExponentFields fields;
-    mutable std::atomic<bool> multi_tile_pays{true};  // false once a block found other kernels faster
+    mutable std::atomic<bool> several_tiles_pay{true};  // false once a block found other kernels faster
 
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
             const Table<T>* products = nullptr, const EventArgs* counted = nullptr)
@@ -62,7 +62,7 @@ template <class T> struct Product : Operands {
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
           fields(isa, req, args.m, carrier == 0 && !palette && !products) {
         // A block of rows is packed once and used with all of B. It has up to half a megabyte, but leaves enough blocks for the threads.
-        const int64_t fit = (1 << 19) / ((g.k + 1) * MR * (int64_t)sizeof(T));
+        const int64_t fit = BLOCK_BYTES / ((g.k + 1) * MR * (int64_t)sizeof(T));
         const int64_t share = (blocks + 4 * g.threads - 1) / (4 * g.threads);
         block_rows = fit < 1 ? 1 : fit < share ? fit : share;
     }
@@ -73,10 +73,9 @@ template <class T> struct Product : Operands {
 #ifdef GEMMSIM_STREAMS
         return GEMMSIM_STREAMS;
 #endif
-        constexpr double LARGE = 8 << 20;
         const double of_a = codes ? sizeof(Code) : dtype_size(g.a_dtype), of_b = codes ? sizeof(Code) : dtype_size(g.b_dtype);
         const double packed = (double)(MR + panels * nr) * (double)sizeof(T), operands = (double)g.m * of_a + (double)g.n * of_b;
-        return packed * (double)g.k >= LARGE && packed > 2 * operands;
+        return packed * (double)g.k >= MOST_PANEL_BYTES && packed > PANELS_PER_OPERANDS * operands;
     }
 
     // Whether the register and all partial sums are the carrier's own. Then one kernel computes all data.
@@ -140,15 +139,20 @@ template <class T> struct Product : Operands {
         const std::unique_ptr<EventCounter<T>> counter(events ? new EventCounter<T>{isa, r, *events, nr} : nullptr);
         if (counter) counter->check(sa, sb, planned);
         runner.set_counter(counter.get());
-        const bool in_use = 8 * ((row1 < g.m ? row1 : g.m) - row0) >= 7 * (row1 - row0);
-        if (((in_use && multi_tile_pays) || runner.in_fp16) && !(g.extras && g.extras->scales)) runner.choose_multi_tile();
-        if (in_use && multi_tile_pays && !(g.extras && (g.extras->scales || overflows))) runner.choose_truncated_runs();
-        if (runner.truncates_nearest()) runner.check_for_midpoints(few_midpoints(packed_a, count, low_of_b(packed_b, p0)));
-        change_panels(runner, packed_a, count * g.k * MR, report);
-        if (runner.multi_tile.way) {
-            p0 = blocks_at_once(batch, first, count, p0, p1, packed_a, packed_b, runner);
+        runner.block.scales = g.extras ? g.extras->scales : nullptr;
+        runner.block.counts_overflows = overflows != nullptr;
+        runner.block.has_panels = runner.block.may_scale = true;
+        runner.block.several_tiles = several_tiles_pay && OF_ROWS * ((row1 < g.m ? row1 : g.m) - row0) >= ROWS_IN_USE * (row1 - row0);
+        runner.choose_kernels();
+        if (runner.asks_for_midpoints()) {
+            runner.block.midpoints = few_midpoints(packed_a, count, low_of_b(packed_b, p0)) ? Block::FEW : Block::MANY;
+            runner.choose_kernels();
+        }
+        change_panels(runner, packed_a, count * g.k * MR);
+        if (runner.takes_several_tiles()) {
+            p0 = blocks_at_once(batch, first, count, p0, p1, packed_a, packed_b, runner, report);
             if (p0 == p1) return;
-            scale_panels(packed_a, count * g.k * MR, runner.leave_multi_tile());
+            leave_several_tiles(runner, packed_a, count * g.k * MR);
         }
         alignas(64) T c[MR * 64], start[MR * 64];
         char* const result = result_of(batch);
@@ -159,16 +163,21 @@ template <class T> struct Product : Operands {
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, packed_b + p * g.k * nr, c);
                 if (r.init) addend.load(isa, row, t.rows, col, t.cols, nr, start);
                 if (g.extras && g.extras->scales) scales = scales_of(batch, row, col);
-                if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
+                if (runner.filters_midpoints()) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
                 if (fields.kept) t.field_a = fields_of_a(packed_a, q), t.field_b = fields_of_b(packed_b, p);
                 if (!runner.run(t, start, overflows ? overflows + (batch * g.m + row) * g.n + col : nullptr, g.n, scales)) {
-                    multi_tile_pays = false;
-                    scale_panels(packed_a, count * g.k * MR, runner.leave_multi_tile());
+                    runner.add_to(report);
+                    leave_several_tiles(runner, packed_a, count * g.k * MR);
                     runner.run(t, start);
                 }
                 if (counter) counter->add_to(events->counts, batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
                 if (g.c) save_tile(c, result, row, t.rows, col, t.cols, nullptr);
             }
+        runner.add_to(report);
+    }
+    void leave_several_tiles(Runner<T>& runner, T* packed_a, int64_t n) const {
+        several_tiles_pay = false;
+        scale_panels(packed_a, n, runner.leave_several_tiles());
     }
 
     uint8_t* low_of_a(const T* packed_a, int64_t panel) const { return lowest.behind(packed_a, block_rows, MR) + panel * g.k; }
@@ -183,16 +192,10 @@ template <class T> struct Product : Operands {
         return lowest.few_midpoints(low_of_a(packed_a, 0), low_b);
     }
 
-    // Converts packed panels of A to what the runner's kernels read (scaled, or binary16), and reports the kernel.
-    void change_panels(const Runner<T>& runner, T* packed_a, int64_t n, Report* report) const {
+    // Converts packed panels of A to what the runner's kernels read: scaled, or binary16.
+    void change_panels(const Runner<T>& runner, T* packed_a, int64_t n) const {
         scale_panels(packed_a, n, runner.scaled_by);
-        report->proofs &= runner.choice.proofs;
-        if (runner.multi_tile.way != MultiTile::FP16) {
-            report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-            return;
-        }
-        isa.fp16->pack((float*)packed_a, n);
-        report->fp16 = 1;
+        if (runner.kernel == Kernel::BINARY16) isa.fp16->pack((float*)packed_a, n);
     }
     void scale_panels(T* x, int64_t n, int by) const {
         if (by) isa.times((const float*)x, (float*)x, n, (float)ldexp(1.0, by));  // only panels of floats are scaled
@@ -200,11 +203,12 @@ template <class T> struct Product : Operands {
 
     // Computes block()'s tiles, several in one call (MultiTile). Returns the first panel of B whose tiles it did not all compute.
     int64_t blocks_at_once(int64_t batch, int64_t first, int64_t count, int64_t p0, int64_t p1, const T* packed_a, const T* packed_b,
-                          Runner<T>& runner) const {
+                           Runner<T>& runner, Report* report) const {
         const int by = runner.rescales_copies_of_b(), below = MultiTile::MOST_TILES[runner.multi_tile.way], most = runner.panels_at_once();
         const Buffer rescaled(by ? (size_t)(2 * g.k * nr) * sizeof(T) : 0);
         const Buffer c((size_t)(below * most * MR * nr) * sizeof(T));
         char* const result = result_of(batch);
+        runner.add_to(report);
         for (int64_t p = p0; p < p1; p += most) {
             const int panels_here = p1 - p < most ? 1 : most;
             const T* b = packed_b + p * g.k * nr;
@@ -217,13 +221,10 @@ template <class T> struct Product : Operands {
                 const int tiles = (int)(count - q < below ? count - q : below);
                 const int64_t row = (first + q) * MR, rows = g.m - row < tiles * MR ? g.m - row : tiles * MR;
                 Tile t = tile_at(batch, row, col, packed_a + q * g.k * MR, b, (T*)c.p);
-                if (runner.terms_apart) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
+                if (runner.filters_midpoints()) lowest.give(t, low_of_a(packed_a, q), low_of_b(packed_b, p));
                 ThreadOfCall::poll(g.k * tiles * panels_here);
                 if (g.c && g.c_col == 1) prefetch_rows(result, row, rows, col, g.n - col < width ? g.n - col : width);
-                if (!runner.run_multi_tile(t, tiles, panels_here)) {
-                    multi_tile_pays = false;
-                    return p;
-                }
+                if (!runner.run_multi_tile(t, tiles, panels_here)) return p;
                 if (g.c) save_tile((T*)c.p, result, row, (int)rows, col, (int)(g.n - col < width ? g.n - col : width), nullptr, width);
             }
         }
@@ -265,16 +266,13 @@ template <class T> struct Product : Operands {
         if (integers() && (values.non_finite || values.lsb < 0)) report->fractions = 1;
         const Stats unit = {1.0, (double)g.k, 0, 1, 0};
         Runner<T> runner(isa, r, kind_carrier, nr, order.map(), unit, values, EMPTY_STATS, isa.directed);
-        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-        report->proofs &= runner.choice.proofs;
         int64_t* const overflows = g.extras ? g.extras->overflows : nullptr;
+        runner.block.from_table = true;
+        runner.block.counts_overflows = overflows != nullptr;
+        runner.choose_kernels();
         alignas(64) T c[MR * 64];
         char* const result = result_of(batch);
-        // If the carrier's own additions are all that is needed, the terms are not stored.
-        const bool plain = !r.wrapper_count && r.method != LONG && runner.choice.kind == NONE && runner.choice.step == FMA_NEAR &&
-                           runner.choice.carrier == carrier;
-        if (!plain && !overflows && adds_terms(r, runner.choice)) {
-            runner.choice.runs = {};
+        if (runner.kernel == Kernel::TABLE_TERMS) {
             for (int64_t p = p0; p < p1; ++p)
                 for (int64_t i = row0; i < row1; i += MR) {
                     const TileCodes<T> tile_codes = {table, codes.data() + (i - row0) * g.k, g.k, codes_b + p * g.k * nr};
@@ -282,13 +280,13 @@ template <class T> struct Product : Operands {
                     runner.run(t, nullptr, nullptr, 0, TileScales(), &tile_codes);
                     save_tile(c, result, i, t.rows, p * nr, t.cols, nullptr);
                 }
-            return;
+            return runner.add_to(report);
         }
         for (int64_t p = p0; p < p1; ++p)
             for (int64_t i = row0; i < row1; ++i) {
                 ThreadOfCall::poll(g.k / MR);
                 const Code* const x = codes.data() + (i - row0) * g.k;
-                if (plain && !overflows) {
+                if (runner.kernel == Kernel::TABLE_SUMS) {
                     table->sum_up(x, codes_b + p * g.k * nr, g.k, nr, c);
                     save_tile(c, result, i, 1, p * nr, (int)(g.n - p * nr < nr ? g.n - p * nr : nr), nullptr);
                     continue;
@@ -299,6 +297,7 @@ template <class T> struct Product : Operands {
                 runner.run(t, nullptr, overflows ? overflows + (batch * g.m + i) * g.n + p * nr : nullptr, g.n);
                 if (g.c) save_tile(c, result, i, 1, p * nr, t.cols, nullptr);
             }
+        runner.add_to(report);
     }
 
     Tile tile_at(int64_t batch, int64_t row, int64_t col, const T* a, const T* b, T* c) const {
@@ -400,8 +399,7 @@ template <class T> struct Product : Operands {
             const int me = thread_index(threads);
             const ThreadOfCall part(&call, me == 0);
             Stats local = EMPTY_STATS;
-            Report mine = {};
-            mine.proofs = ~0;
+            Report mine = Report::empty();
             if (pack) {
 #pragma omp for schedule(static)
                 for (int64_t p = 0; p < panels; p += GROUP)
@@ -438,8 +436,7 @@ template <class T> struct Product : Operands {
             const ThreadOfCall part(&call, me == 0);
             T* packed_b = (T*)(all_b.p + stride * me);
             Stats sb;
-            Report mine = {};
-            mine.proofs = ~0;
+            Report mine = Report::empty();
             bool first = true;
 #pragma omp for schedule(static)
             for (int64_t i = 0; i < count; ++i)
@@ -463,9 +460,9 @@ template <class T> struct Product : Operands {
             if (g.batch[2 * g.batch_dims + d] != 0 && g.batch[d] > 1) shared_b = false;
         }
         const size_t panel_bytes = (size_t)(panels * g.k * nr) * sizeof(T) + lowest.bytes(panels) + fields.bytes_b(panels, nr);
-        const int threads = work() * batches < 65536 ? 1 : g.threads;
+        const int threads = work() * batches < LEAST_THREADED_WORK ? 1 : g.threads;
         const Buffer packed_a(a_bytes() * (size_t)threads);
-        if (threads > 1 && batches >= 2 * threads && work() < 4e6)  // many small products
+        if (threads > 1 && batches >= 2 * threads && work() < MOST_WORK_OF_A_BATCH)  // many small products
             return many_batches(call, batches, threads, shared_b, panel_bytes, packed_a.p, report);
         const Buffer packed_b(panel_bytes);
         Stats sb;

@@ -84,7 +84,7 @@ template <class T> struct SlicedTile {
                     part.a = a + i * BLOCK * MR;
                     part.b = b + j * BLOCK * nr;
                     part.c = registers[i + j];
-                    isa.tile[1][FMA_NEAR][NONE](part);
+                    isa.tile[tile_place(Kernel::PLAIN)][1][FMA_NEAR][(int)Rounding::NATIVE](part);
                 }
         }
         held = terms;

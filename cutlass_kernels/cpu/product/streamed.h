@@ -35,19 +35,19 @@ template <class T> struct StreamedProduct {
         const std::unique_ptr<EventCounter<T>> counter(all.events ? new EventCounter<T>{isa, r, *all.events, nr} : nullptr);
         if (counter) counter->check(sa, sb, all.planned);
         runner.set_counter(counter.get());
+        runner.block.scales = g.extras ? g.extras->scales : nullptr;
+        runner.block.counts_overflows = g.extras && g.extras->overflows;
+        runner.block.may_scale = true;
+        runner.choose_kernels();
         window.scaled_by = runner.scaled_by;
         if (runner.scaled_by) window.forget();
-        report_of(runner, report);
         const TileScales scales = all.scales_of(batch, row, col);
         runner.run(t, start, overflows(batch, row, col), g.n, scales, nullptr, &window);
+        runner.add_to(report);
         if (counter) counter->add_to(all.events->counts, all.batches() * g.m * g.n, (batch * g.m + row) * g.n + col, g.n, t.rows, t.cols);
         if (g.c) all.save_tile(c, all.result_of(batch), row, t.rows, col, t.cols, nullptr);
     }
 
-    static void report_of(const Runner<T>& runner, Report* report) {
-        report->used[runner.choice.carrier][runner.choice.step][runner.choice.kind] = 1;
-        report->proofs &= runner.choice.proofs;
-    }
     int64_t* overflows(int64_t batch, int64_t row, int64_t col) const {
         return g.extras && g.extras->overflows ? g.extras->overflows + (batch * g.m + row) * g.n + col : nullptr;
     }
@@ -80,8 +80,10 @@ template <class T> struct StreamedProduct {
             if (all.integers() && (values.non_finite || values.lsb < 0)) report->fractions = 1;
             const Stats unit = {1.0, (double)g.k, 0, 1, 0};
             Runner<T> runner(isa, r, all.kind_carrier, nr, all.order.map(), unit, values, EMPTY_STATS, isa.directed);
-            report_of(runner, report);
+            runner.block.counts_overflows = g.extras && g.extras->overflows;
+            runner.choose_kernels();
             runner.run(t, nullptr, overflows(batch, i, col), g.n, TileScales(), nullptr, &window);
+            runner.add_to(report);
             if (g.c) all.save_tile(c, all.result_of(batch), i, 1, col, t.cols, nullptr);
         }
     }
@@ -96,8 +98,7 @@ template <class T> struct StreamedProduct {
             const FloatState state;
             const bool calling = thread_index(threads) == 0;
             const ThreadOfCall part(&call, calling);
-            Report mine = {};
-            mine.proofs = ~0;
+            Report mine = Report::empty();
 #pragma omp for schedule(dynamic) nowait
             for (int64_t i = 0; i < tasks; ++i) {
                 call.attempt([&] { tile(i / in_batch, i % in_batch / all.panels * MR, i % all.panels * nr, &mine); });

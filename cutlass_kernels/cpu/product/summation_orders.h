@@ -10,21 +10,17 @@
 #include "product/hardware_model.h"
 #include "product/lookup.h"
 #include "product/kernel_choice_totals.h"
+#include "product/run_kernels.h"
 #include "product/scale_groups.h"
 
 namespace gemmsim {
-
-// A matrix instruction fills up the last step of a run of k terms with zero products. In its register they turn -0 into +0.
-template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
-    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
-    for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
-}
 
 // One accumulator on one tile, and what all its orders share.
 template <class T> struct Compose {
     const Isa& isa;
     const Request& r;
     const Choice& choice;
+    Kernel kernel, fallback;          // as in Runner
     const Combination* combinations;  // one for each wrapper
     const Terms<T>& terms;
     int carrier;
@@ -35,10 +31,11 @@ template <class T> struct Compose {
     int scale_step = SCALE_SCALAR;
     const TileCodes<T>* codes = nullptr;      // codes of a table's terms, instead of panels
     const EventCounter<T>* events = nullptr;  // counts the events of additions; null: not requested
-    MultiTile* truncation = nullptr;          // how sums of runs are truncated; null: they are not
+    MultiTile* truncation = nullptr;          // RESCALED_RUNS: how sums of runs are truncated
     const Tile& base = terms.base;
     const int nr = terms.nr;
-    mutable bool left = false;            // truncation is slow for these data and was left; no result is valid
+    mutable bool left = false;       // truncation is slow for these data and was left; no result is valid
+    mutable bool fell_back = false;  // `fallback` computed some of the runs
     mutable int64_t runs = 0;
     mutable Bins bins = {};
     mutable std::vector<int64_t> spills = {};
@@ -48,32 +45,47 @@ template <class T> struct Compose {
     int64_t count() const { return MR * (int64_t)nr; }
     void clear(T* out) const { memset(out, 0, sizeof(T) * (size_t)count()); }
 
+    // Whether the kernel of short runs computes the runs of an order together with their combinations.
+    bool has_combined_runs() const { return kernel == Kernel::SHORT_RUNS && choice.runs.shape != RunsPlan::ONE; }
+
     // Computes the innermost accumulator over terms [begin, end), from +0.
     void base_case(int64_t begin, int64_t end, T* out) const {
         clear(out);
         const Parts<T> parts = {terms, begin, end, out};
-        if (events) events->run(parts);
-        else if (codes) parts.each([&](const Tile& t) { sum_terms(t, *codes, t.k0); });
-        else if (truncation) truncated_run(parts);
-        else if (r.method == HARDWARE) instructions(parts);
-        else if (r.method == INTEGER || r.method == FIXED) integers(parts);
-        else if (r.method == LONG && choice.kind == NONE) exact_run(parts);
-        else if (r.method == LONG && choice.kind == LANES) sliced_run(parts);
-        else if (r.method == LONG) exact_tile<T>(parts, r, nr, runs++, base_case_site());
-        else if (r.method == BINNED) binned(parts);
-        else if (choice.kind == SCALAR) scalar_run<T>(parts, r, nr);
-        else if (choice.runs.kind >= 0 && choice.runs.shape == RunsPlan::ONE) one_run(parts);
-        else if (r.method) compensated(parts);
-        else if (choice.kind == LANES) parts.each([&](const Tile& t) { isa.grids(t, r.fused); });
-        else in_tiles(parts, choice.carrier, choice.step, choice.kind);
+        run_kernel(has_combined_runs() ? fallback : kernel, parts);
+        fell_back = fell_back || has_combined_runs();
         fill_up<T>(r, end - begin, out, count());
+    }
+    void run_kernel(Kernel k, const Parts<T>& parts) const {
+        switch (k) {
+            case Kernel::COUNTING: return events->run(parts);
+            case Kernel::TABLE_TERMS: return parts.each([&](const Tile& t) { sum_terms(t, *codes, t.k0); });
+            case Kernel::RESCALED_RUNS: return truncated_run(parts);
+            case Kernel::SHORT_RUNS: return one_run(parts);
+            case Kernel::COMPENSATED: return compensated(parts);
+            case Kernel::EXACT_IN_FLOAT64: return exact_run(parts);
+            case Kernel::SLICED: return sliced_run(parts);
+            case Kernel::LONG_REGISTER: return exact_tile<T>(parts, r, nr, runs++, base_case_site());
+            case Kernel::BINNED_FLOAT64: return binned_in_doubles(parts);
+            case Kernel::BINNED: return binned(parts);
+            case Kernel::INTEGERS_IN_CARRIER: return in_tiles(parts, choice.carrier);
+            case Kernel::INTEGER_LANES: return integers(parts);
+            case Kernel::INTEGER_SCALAR: return integer_tile<T>(parts, r, nr, counts, counts_row);
+            case Kernel::SCALED_MATRIX_UNIT:
+            case Kernel::SCALED_MATRIX_UNIT_SCALAR: return scaled_instructions(parts, k == Kernel::SCALED_MATRIX_UNIT);
+            case Kernel::MATRIX_UNIT:
+            case Kernel::MATRIX_UNIT_SCALAR: return instructions(parts, k == Kernel::MATRIX_UNIT);
+            default: return plain_run<T>(isa, r, k, choice, parts, nr);
+        }
     }
     void truncated_run(const Parts<T>& parts) const {
         ThreadOfCall::poll(parts.count());
         left = left || !isa.multi_tile(terms.tile(parts.begin, parts.end, parts.out), *truncation);
     }
-    void in_tiles(const Parts<T>& parts, int lanes, int step, int kind) const {
-        parts.each([&](const Tile& t) { isa.tile[lanes][step][kind](t); });
+    // The carrier's own sums of products.
+    void in_tiles(const Parts<T>& parts, int lanes) const {
+        const TileFn function = isa.tile[tile_place(Kernel::PLAIN)][lanes][FMA_NEAR][(int)Rounding::NATIVE];
+        parts.each([&](const Tile& t) { function(t); });
     }
 
     // Adds a table's terms from `begin` on to the register, all rows of the tile at once.
@@ -99,24 +111,25 @@ template <class T> struct Compose {
     void one_run(const Parts<T>& parts) const {
         if (parts.while_true([&](const Tile& t) { return isa.runs(carrier, t, Lengths{}, choice.runs); })) return;
         clear(parts.out);
-        in_tiles(parts, choice.carrier, choice.step, choice.kind);
+        fell_back = true;
+        plain_run<T>(isa, r, fallback, choice, parts, nr);
     }
 
     void compensated(const Parts<T>& parts) const {
         alignas(64) T rest[MR * 64];
-        const auto all_by = [&](int kind) {
-            const CompensatedFn kernel = isa.compensated(choice.carrier, r.method, kind, r.arithmetic != FP32);
+        const auto all_by = [&](CompensatedRounding how) {
+            const CompensatedFn kernel = isa.compensated(choice.carrier, r.method, how, r.arithmetic != FP32);
             return parts.while_true([&](Tile t) {
                 t.rest = rest;
                 return kernel(t, choice.speculation, !r.fused);
             });
         };
-        if (!all_by(choice.kind)) all_by(choice.fallback);
+        if (!all_by({choice.kind, choice.wide})) all_by(choice.fallback);
     }
 
     // The long accumulator (as exact_tile()) where double has every sum exactly.
     void exact_run(const Parts<T>& parts) const {
-        in_tiles(parts, 1, FMA_NEAR, NONE);
+        in_tiles(parts, 1);
         const int64_t index = runs++;
         T* const c = parts.out;
         if (r.add.mode < SR) {
@@ -132,9 +145,7 @@ template <class T> struct Compose {
     }
 
     void integers(const Parts<T>& parts) const {
-        if (choice.kind == NONE) return in_tiles(parts, choice.carrier, FMA_NEAR, NONE);
-        const bool inside = choice.proofs & NO_OVERFLOW;  // then there is no overflow to count
-        if (choice.kind != LANES || (counts && !inside)) return integer_tile<T>(parts, r, nr, counts, counts_row);
+        const bool inside = choice.proofs & NO_OVERFLOW;
         alignas(64) double sums[MR * 64];
         memset(sums, 0, sizeof(double) * (size_t)count());
         parts.each([&](Tile t) {
@@ -151,21 +162,24 @@ template <class T> struct Compose {
 
     int base_case_site() const { return SITE_COMBINE + 32 * (r.wrapper_count ? depth(r.wrapper_count) : 0); }
 
+    BinnedTile<T> binned_tile(const Parts<T>& parts) const {
+        if (spills.empty()) spills.assign((size_t)count(), 0);
+        return {parts, r, nr, base_case_site(), bins, spills.data()};
+    }
     void binned(const Parts<T>& parts) const {
-        if (spills.empty()) {
-            if (choice.kind != LANES) bins.at.assign(Bins::COUNT, Bin{0, 0});
-            spills.assign((size_t)count(), 0);
-        }
-        const BinnedTile<T> tile = {parts, r, nr, base_case_site(), bins, spills.data()};
-        if (choice.kind != LANES) return tile.run();
+        if (bins.at.empty()) bins.at.assign(Bins::COUNT, Bin{0, 0});
+        binned_tile(parts).run();
+    }
+    void binned_in_doubles(const Parts<T>& parts) const {
         if (registers.empty()) registers.assign((size_t)(choice.bins.count * nr), 0.0);
+        const BinnedTile<T> tile = binned_tile(parts);
         BinnedRow<T>{tile, choice.bins, registers.data()}.run();
     }
 
     // Steps of a block-scaled matrix instruction.
-    void scaled_instructions(const Parts<T>& parts) const {
+    void scaled_instructions(const Parts<T>& parts, bool lanes) const {
         NotFinite<T> specials_met = {};
-        const bool lanes = in_instruction_kernel(parts, specials_met);
+        if (lanes) in_instruction_kernel(parts, specials_met);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {
                 if (lanes && !specials_met.row[i] && !specials_met.column[j]) continue;
@@ -177,10 +191,9 @@ template <class T> struct Compose {
             }
     }
 
-    // The vector form of scaled_instructions(), for finite operands. It marks rows and columns that have others. False: no such kernel.
-    bool in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& specials_met) const {
+    // The vector form of scaled_instructions(), for finite operands. It marks rows and columns that have others.
+    void in_instruction_kernel(const Parts<T>& parts, NotFinite<T>& specials_met) const {
         const HardwareModel& m = r.hardware;
-        if (sizeof(T) != 4 || !TileGroups::fits(m, *scales.all) || choice.kind != LANES || choice.carrier != 0) return false;
         parts.each([&](const Tile& t) {
             TileGroups groups(scales, m, t, nr);
             for (int i = 0; i < t.rows; ++i) specials_met.row[i] = specials_met.row[i] || groups.nan_row[i];
@@ -188,7 +201,6 @@ template <class T> struct Compose {
             if (specials) specials_met.check(t, nr);
             scale_kernels(isa).instructions(t, m, groups.all());
         });
-        return true;
     }
 
     // Calls step(tile, k, n) for each step of the instruction, which has n terms from the tile's k on.
@@ -201,15 +213,14 @@ template <class T> struct Compose {
 
     // Steps of a matrix instruction. The vector kernels of all kinds but HW_TREE take finite operands only. Elements that have a NaN or an
     // infinity in their row or column are computed again, one by one.
-    void instructions(const Parts<T>& parts) const {
-        if (scales.all && !r.wrapper_count) return scaled_instructions(parts);
-        const bool lanes = choice.kind == LANES, any = r.hardware.kind == HW_TREE;
+    void instructions(const Parts<T>& parts, bool lanes) const {
+        const bool any = r.hardware.kind == HW_TREE;
         NotFinite<T> specials_met = {};
         if (lanes)
             parts.each([&](const Tile& t) {
                 if (specials && !any) specials_met.check(t, nr);
                 if (sizeof(T) == 4) isa.hardware(t, r.hardware, choice.kept, choice.carrier == 1);
-                else in_float_tiles(t, r.hardware);
+                else instructions_in_floats(isa, t, nr, r.hardware, choice);
             });
         if (lanes && (any || !specials)) return;
         HardwareModel m = r.hardware;
@@ -225,34 +236,17 @@ template <class T> struct Compose {
                 parts.out[i * nr + j] = (T)dot.c;
             }
     }
-    // Steps for tiles of doubles, which partial sums in double need. Operands and registers of instructions still are numbers of float.
-    void in_float_tiles(const Tile& t, const HardwareModel& m) const {
-        const int wide = isa.nr[0];
-        std::vector<float> a((size_t)(t.k * MR)), b((size_t)(t.k * wide), 0.0f);
-        alignas(64) float c[MR * 64] = {};
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < nr; ++j) c[i * wide + j] = (float)((const T*)t.c)[i * nr + j];
-        for (int64_t i = 0; i < t.k * MR; ++i) a[(size_t)i] = (float)((const T*)t.a)[i];
-        for (int64_t k = 0; k < t.k; ++k)
-            for (int j = 0; j < nr; ++j) b[(size_t)(k * wide + j)] = (float)((const T*)t.b)[k * nr + j];
-        Tile f = t;
-        f.a = a.data();
-        f.b = b.data();
-        f.c = c;
-        isa.hardware(f, m, choice.kept, choice.carrier == 1);
-        for (int i = 0; i < t.rows; ++i)
-            for (int j = 0; j < nr; ++j) ((T*)t.c)[i * nr + j] = (T)c[i * wide + j];
-    }
-
     int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines no partial sums
 
     // s = R(s + x). `site` (the stream) and `index` determine the draw of a stochastic cast.
     void combine_sums(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
         const Cast& c = r.wrappers[level].cast;
         const Combination& m = combinations[level];
-        if (events && site != SITE_WORKSPACE) return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
-        if (m.kind == RANDOM) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
-        if (m.kind != SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
+        if (events && site != SITE_WORKSPACE)
+            return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
+        if (m.kind == Combine::STOCHASTIC)
+            return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
+        if (m.kind != Combine::SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {
                 T& v = s[i * nr + j];
@@ -268,9 +262,7 @@ template <class T> struct Compose {
     void run(int level, int64_t begin, int64_t end, T* out) const {
         if (level == r.wrapper_count || begin >= end) return base_case(begin, end, out);
         const Wrapper& w = r.wrappers[level];
-        if (!events && level == r.wrapper_count - 1 && choice.runs.kind >= 0 && choice.runs.shape != RunsPlan::ONE &&
-            in_one_kernel(level, begin, end, out))
-            return;
+        if (has_combined_runs() && level == r.wrapper_count - 1 && in_one_kernel(level, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
@@ -306,7 +298,7 @@ template <class T> struct Compose {
         if (again) memcpy(before, out, sizeof(T) * (size_t)count());
         if (isa.runs(carrier, t, lengths, plan)) return true;
         if (again) memcpy(out, before, sizeof(T) * (size_t)count());
-        plan.kind = SPECIAL;
+        plan.kind = RunsRounding::CLAMPED;
         return plan.clamps && isa.runs(carrier, t, lengths, plan);
     }
     // Groups of runs, one group after another: their partial sums are combined in sequence.
@@ -373,7 +365,7 @@ template <class T> struct Compose {
 
     // groups_of() in one kernel, where the register and the running sum are the carrier's own float. False: it does not apply.
     bool in_groups_kernel(int64_t begin, int64_t end, int64_t n, T* out, const ScaleKernels& kernels) const {
-        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == NONE && choice.step == FMA_NEAR;
+        const bool plain = r.wrapper_count == 1 && r.method == REGISTER && choice.kind == Rounding::NATIVE && choice.step == FMA_NEAR;
         if (!plain || carrier != 0 || scale_step != SCALE_NATIVE || begin != 0 || end != base.k) return false;
         int64_t block = scales.all->a_size, rest = scales.all->b_size;  // `block` becomes their greatest common divisor
         while (rest) {

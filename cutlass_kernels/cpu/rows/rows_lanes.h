@@ -76,7 +76,7 @@ struct VectorLanes {
         const Const<C64>& c = consts[step];
         if (s.way == ROW_FLOAT) { return widened(__builtin_convertvector(x, HalfFloats)); }
         if (s.way == ROW_NEAREST) {
-            const V r = round_to<C64, SPECIAL>(x, c, (VU){}), inf = (VI)x < 0 ? c.inf_neg : c.inf_pos;
+            const V r = round_to<C64, Rounding::OVERFLOWS>(x, c, (VU){}), inf = (VI)x < 0 ? c.inf_neg : c.inf_pos;
             return ((VU)x & ~C64::SIGN) == C64::EXP ? inf : r;
         }
         if (s.way == ROW_BITS) return round_general<C64, false>(x, c, (VU){});

@@ -10,7 +10,7 @@ namespace gemmsim::NS {
 
 // One step: adds a * b to s, as STEP says (enum Step in isa_table.h). rm and ra are the random bits of the product's and the sum's
 // rounding.
-template <class C, int STEP, int KIND>
+template <class C, int STEP, Rounding KIND>
 INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const Const<C>& mul, const Const<C>& add, typename C::VU rm,
                        typename C::VU ra) {
     typedef typename C::V V;
@@ -20,7 +20,7 @@ INL typename C::V step(typename C::V a, typename C::V b, typename C::V s, const 
     return round_to<C, KIND>(STEP == MA_NEAR ? s + q : add_odd<C>(s, q), add, ra);
 }
 
-template <class C, int STEP, int KIND, int ROWS>
+template <class C, int STEP, Rounding KIND, int ROWS>
 INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C>& mul,
                     const Const<C>& add) {
     typedef typename C::V V;
@@ -47,7 +47,7 @@ INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __re
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
 
-template <class C, int STEP, int KIND, int ROWS>
+template <class C, int STEP, Rounding KIND, int ROWS>
 static __attribute__((noinline)) void rows_random(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
@@ -84,10 +84,10 @@ static __attribute__((noinline)) void rows_random(const Tile& t, int row, const 
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
 
-template <class C, int STEP, int KIND> static void tile(const Tile& t) {
+template <class C, int STEP, Rounding KIND> static void tile(const Tile& t) {
     typedef typename C::T T;
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
-    if constexpr (KIND == RANDOM) {
+    if constexpr (KIND == Rounding::STOCHASTIC) {
         int row = 0;
         for (; row + 4 <= t.rows; row += 4) rows_random<C, STEP, KIND, 4>(t, row, mul, add);
         for (; row < t.rows; ++row) rows_random<C, STEP, KIND, 1>(t, row, mul, add);
@@ -97,7 +97,7 @@ template <class C, int STEP, int KIND> static void tile(const Tile& t) {
         T* c = (T*)t.c;
         int row = 0;
         for (; row + BLOCK <= t.rows; row += BLOCK) rows_plain<C, STEP, KIND, BLOCK>(a + row, b, c + row * NV * C::L, t.k, mul, add);
-        if constexpr (KIND != GENERAL)  // one row of GENERAL keeps the units busy already
+        if constexpr (KIND != Rounding::ANY_MODE)  // one row of ANY_MODE keeps the units busy already
             for (; row + 2 <= t.rows; row += 2) rows_plain<C, STEP, KIND, 2>(a + row, b, c + row * NV * C::L, t.k, mul, add);
         for (; row < t.rows; ++row) rows_plain<C, STEP, KIND, 1>(a + row, b, c + row * NV * C::L, t.k, mul, add);
     }

@@ -26,40 +26,42 @@ template <class V> INL V vfms(V a, V b, V c) { return vfma(a, b, -c); }
 // The functions below compute R(+0 + a*b). With clamps a and b may be any numbers. Without, neither the product nor what rounding scales
 // it to (g or M) may overflow. Without SIGNS, zeros are +0.
 //
-// Kinds PLAIN and SUB: a fused operation rounds a*b - g once, from the exact product. g is that of round_split.
-template <class C, int KIND, bool SIGNS = true> INL typename C::V product_split(typename C::V a, typename C::V b, const Const<C>& k) {
-    constexpr bool SUBNORMALS = KIND == SUB;
+// Kinds NORMAL and SUBNORMALS: a fused operation rounds a*b - g once, from the exact product. g is that of round_split.
+template <class C, RunsRounding KIND, bool SIGNS = true> INL typename C::V product_split(typename C::V a, typename C::V b,
+                                                                                         const Const<C>& k) {
+    constexpr bool SUBNORMALS = KIND == RunsRounding::SUBNORMALS;
     const typename C::V s = SUBNORMALS && SIGNS ? vfma(a, b, (typename C::V){}) : a * b, g = far_from<C, SUBNORMALS>(s, k);
     const typename C::V r = g + vfms(a, b, g);
     return SUBNORMALS && SIGNS ? with_sign(r, s, k) : r;
 }
-// Kinds PLAIN, SUB, FTZ and SPECIAL, which is FTZ with clamps here: a fused operation rounds a*b + M once, from the exact product.
+// Kinds NORMAL, SUBNORMALS, FLUSH and CLAMPED, which is FLUSH with clamps here: a fused operation rounds a*b + M once, from the exact product.
 // M is that of round_magic and round_flush, from the exponent of the nearest product. This product may have been rounded up to the next
 // binade. It is then a power of two, and the exact product rounds to that power of two on the grids of both binades.
 // Without FROM_ZERO the result is R(a*b), whose zeros have the sign of a*b.
-template <class C, int KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::V product_magic(typename C::V a, typename C::V b,
-                                                                                                const Const<C>& k) {
+template <class C, RunsRounding KIND, bool SIGNS, bool FROM_ZERO = true> INL typename C::V product_magic(typename C::V a, typename C::V b,
+                                                                                                         const Const<C>& k) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     const V s = FROM_ZERO ? vfma(a, b, V{}) : a * b;
     const VI e = (VI)s & (typename C::I)C::EXP;
     VI m = (VI)((VU)e + (VU)k.magic_add);
-    if (KIND == SPECIAL) {  // keeps M finite for any product
+    if (KIND == RunsRounding::CLAMPED) {  // keeps M finite for any product
         const VI most = (VI)((VU)k.big_hi + (VU)k.magic_add);
         m = m < most ? m : most;
     }
-    if (KIND == SUB) m = imax(m, k.magic_min);
+    if (KIND == RunsRounding::SUBNORMALS) m = imax(m, k.magic_min);
     // low_magic may be larger than `most`.
-    if (KIND == FTZ || KIND == SPECIAL) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
+    if (KIND == RunsRounding::FLUSH || KIND == RunsRounding::CLAMPED) m = imax(m, (VI)(e < (VI)k.normal_from) & (VI)k.low_magic);
     V r = vfma(a, b, (V)m) - (V)m;
     if (SIGNS) r = with_sign(r, s, k);
-    if (KIND != SPECIAL) return r;
+    if (KIND != RunsRounding::CLAMPED) return r;
     r = select<C>((VI)(r > k.hi), k.over_pos, r);
     return select<C>((VI)(r < k.lo), k.over_neg, r);
 }
-template <class C, int KIND, bool SIGNS> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
-    if constexpr (KIND == PLAIN || (KIND == SUB && SPLIT_FLOOR)) return product_split<C, KIND, SIGNS>(a, b, k);
+template <class C, RunsRounding KIND, bool SIGNS> INL typename C::V round_product(typename C::V a, typename C::V b, const Const<C>& k) {
+    if constexpr (KIND == RunsRounding::NORMAL || (KIND == RunsRounding::SUBNORMALS && SPLIT_FLOOR))
+        return product_split<C, KIND, SIGNS>(a, b, k);
     else return product_magic<C, KIND, SIGNS>(a, b, k);
 }
 

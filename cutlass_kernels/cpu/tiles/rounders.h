@@ -8,16 +8,17 @@
 
 namespace gemmsim::NS {
 
-// Kinds of rounding (enum Kind in isa_table.h). The planner (product/kernel_choice.h) proves which cheaper kinds suffice and chooses one:
-//   NONE     nothing is rounded: the carrier is the format
-//   PLAIN    nearest even; neither overflow nor underflow below the smallest quantum can happen
-//   SUB      PLAIN with the format's subnormals and the sign of zero
-//   SAT      SUB with a clamp to [lo, hi]
-//   SPECIAL  SUB with overflow to a special value (infinity or NaN)
-//   FTZ      nearest even of finite data, with or without subnormals, with any overflow policy
-//   GENERAL  any deterministic mode, any overflow policy, NaN and infinity in the data
-//   RANDOM   GENERAL, and stochastic rounding
-//   FAST, FAST_CLAMP  one mode other than nearest even (tiles/directed/directed.h)
+// Kinds of rounding (enum Rounding in isa_table.h). The planner (product/kernel_choice.h) proves which cheaper kinds suffice and chooses
+// one:
+//   NATIVE      nothing is rounded: the carrier is the format
+//   NORMAL      nearest even; neither overflow nor underflow below the smallest quantum can happen
+//   SUBNORMALS  NORMAL with the format's subnormals and the sign of zero
+//   SATURATE    SUBNORMALS with a clamp to [lo, hi]
+//   OVERFLOWS   SUBNORMALS with overflow to a special value (infinity or NaN)
+//   FLUSH       nearest even of finite data, with or without subnormals, with any overflow policy
+//   ANY_MODE    any deterministic mode, any overflow policy, NaN and infinity in the data
+//   STOCHASTIC  ANY_MODE, and stochastic rounding
+//   DIRECTED, DIRECTED_CLAMP  one mode other than nearest even (tiles/directed/directed.h)
 
 template <class C> struct Const {
     typedef typename C::V V;
@@ -203,24 +204,25 @@ template <class C, bool STOCHASTIC> INL_LONG typename C::V round_general(typenam
     return select<C>((VI)(mag > splat_u<C>(C::EXP)), s, v);
 }
 
-template <class C, int KIND> INL typename C::V round_to(typename C::V s, const Const<C>& k, typename C::VU R) {
+template <class C, Rounding KIND> INL typename C::V round_to(typename C::V s, const Const<C>& k, typename C::VU R) {
     typedef typename C::V V;
     typedef typename C::VI VI;
-    if constexpr (KIND == NONE) return s;
-    if constexpr (KIND == PLAIN) return round_split<C, false>(s, k);
-    if constexpr (KIND == SUB) return round_split<C, true>(s, k);
-    if constexpr (KIND == SAT) return round_split<C, true>(clamped(k.lo, k.hi, s), k);
-    if constexpr (KIND == SPECIAL) {
+    if constexpr (KIND == Rounding::NATIVE) return s;
+    if constexpr (KIND == Rounding::NORMAL) return round_split<C, false>(s, k);
+    if constexpr (KIND == Rounding::SUBNORMALS) return round_split<C, true>(s, k);
+    if constexpr (KIND == Rounding::SATURATE) return round_split<C, true>(clamped(k.lo, k.hi, s), k);
+    if constexpr (KIND == Rounding::OVERFLOWS) {
         const V r = round_split<C, true>(clamped(k.big_lo, k.big_hi, s), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }
-    if constexpr (KIND == FTZ) {
+    if constexpr (KIND == Rounding::FLUSH) {
         const V r = round_flush<C>(clamped(k.big_lo, k.big_hi, s), k);
         const V p = select<C>((VI)(r > k.hi), k.over_pos, r);
         return select<C>((VI)(p < k.lo), k.over_neg, p);
     }
-    if constexpr (KIND == GENERAL || KIND == RANDOM) return round_general<C, KIND == RANDOM>(s, k, R);
+    if constexpr (KIND == Rounding::ANY_MODE || KIND == Rounding::STOCHASTIC)
+        return round_general<C, KIND == Rounding::STOCHASTIC>(s, k, R);
 }
 
 }  // namespace gemmsim::NS

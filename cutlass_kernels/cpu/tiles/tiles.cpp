@@ -1,12 +1,13 @@
-// The table of tile kernels (Isa::tile) of one carrier (CARRIER: C32 or C64) for one instruction set, by step and kind of rounding.
+// The table of tile kernels (Isa::tile) of one carrier (CARRIER: C32 or C64) for one instruction set, by kernel, step and kind of rounding.
+// Which of them computes a tile is decided in product/kernel_table.cpp.
 #include "vec.h"
 // ISA_BLOCK(kind): the rows whose sums gemm_kernel.h computes together.
 #if ISA_AVX512
-#define ISA_BLOCK(kind) ((kind) <= FTZ ? 8 : 4)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::FLUSH ? 8 : 4)
 #elif ISA_AVX2
-#define ISA_BLOCK(kind) ((kind) > FTZ ? 2 : (kind) == NONE || (kind) > SAT ? 4 : 8)
+#define ISA_BLOCK(kind) ((kind) > Rounding::FLUSH ? 2 : (kind) == Rounding::NATIVE || (kind) > Rounding::SATURATE ? 4 : 8)
 #elif ISA_NEON
-#define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::OVERFLOWS ? 8 : 4)
 #else
 #define ISA_BLOCK(kind) 2
 #endif
@@ -17,17 +18,56 @@
 
 namespace gemmsim::NS {
 
+constexpr bool FLOATS = sizeof(CARRIER::T) == 4;
+
+// Each function returns the kernel of that name for a step and a kind of rounding; null where this instruction set has none.
+
+template <int STEP, Rounding KIND> constexpr TileFn truncated_kernel() {
+#if ISA_DIRECTED || (ISA_MODES && !ISA_NEON)
+    if constexpr (FLOATS && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED && KIND == Rounding::SUBNORMALS)) &&
+                  (KIND == Rounding::NORMAL || KIND == Rounding::SUBNORMALS))
+        return tile_truncated<STEP, KIND>;
+#endif
+    return nullptr;
+}
+
+// Under modes no other kernel computes exact steps of any operands.
+constexpr bool speculates(int step, Rounding kind) {
+    if (kind == Rounding::SUBNORMALS) return true;
+    return to_odd(step) && (kind == Rounding::NORMAL || kind == Rounding::OVERFLOWS ||
+                            (ISA_MODES && (kind == Rounding::SATURATE || kind == Rounding::FLUSH)));
+}
+template <int STEP, Rounding KIND> constexpr TileFn speculative_kernel() {
 #if ISA_DIRECTED || ISA_MODES
-template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
+    if constexpr (speculates(STEP, KIND)) return tile_speculative<CARRIER, STEP, KIND>;
+#endif
+    return nullptr;
+}
+
+template <int STEP, Rounding KIND> constexpr TileFn rescaled_directed_kernel() {
 #if ISA_AVX2 || ISA_AVX512
-    if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR && !CLAMP)
-        if (t.scaled_by) return tile_mode_rescaled<STEP>(t);
+    if constexpr (FLOATS && STEP < MA_NEAR && KIND == Rounding::DIRECTED) return tile_mode_rescaled<STEP>;
 #endif
-    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
+    return nullptr;
+}
+
+template <int STEP, Rounding KIND> constexpr TileFn nearest_then_directed_kernel() {
 #if ISA_MODES
-    if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_NEAR)
-        if (t.nearest_sums) return tile_near_in_mode<C, CLAMP>(t, add);
+    if constexpr (FLOATS && STEP == FMA_NEAR && KIND >= Rounding::DIRECTED)
+        return tile_near_in_mode<CARRIER, KIND == Rounding::DIRECTED_CLAMP>;
 #endif
+    return nullptr;
+}
+
+#if ISA_DIRECTED || ISA_MODES
+template <int STEP, bool CLAMP> static void tile_stochastic_of(const Tile& t) {
+    if (has_wide_random_bits(*t.add)) return tile_stochastic<FMA_ODD, true, CLAMP>(t);
+    tile_stochastic<STEP, false, CLAMP>(t);
+}
+
+template <int STEP, bool CLAMP> static void tile_directed(const Tile& t) {
+    typedef CARRIER C;
+    const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     switch (add.mode) {
         case RNA: return tile_mode<C, STEP, RNA, CLAMP>(t, mul, add);
         case RTZ: return tile_mode<C, STEP, RTZ, CLAMP>(t, mul, add);
@@ -35,65 +75,59 @@ template <class C, int STEP, bool CLAMP> static void tile_directed(const Tile& t
         case RD: return tile_mode<C, STEP, RD, CLAMP>(t, mul, add);
         case RO: return tile_mode<C, STEP, RO, CLAMP>(t, mul, add);
         default:
-            if constexpr (sizeof(typename C::T) == 4 && STEP < MA_NEAR) {
-                if (has_wide_random_bits(*t.add)) return tile_stochastic<FMA_ODD, true, CLAMP>(t);
-                return tile_stochastic<STEP, false, CLAMP>(t);
-            } else {
-                return tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
-            }
+            // Float lanes have kernels of their own for fused stochastic steps.
+            if constexpr (!FLOATS || STEP >= MA_NEAR) tile_mode<C, STEP, SR, CLAMP>(t, mul, add);
     }
 }
-
-// Kind RANDOM with exact steps: one or both casts are stochastic, and the data are any.
-template <class C, int STEP> static void tile_of_draws(const Tile& t) {
-    if constexpr (sizeof(typename C::T) == 4 && STEP == FMA_ODD)
-        if (has_wide_random_bits(*t.add)) return tile_in_two_halves(t);
-#if ISA_MODES
-    tile_to_odd<C, STEP, true>(t);
-#else
-    tile<C, STEP, RANDOM>(t);
 #endif
+
+template <int STEP, Rounding KIND> constexpr TileFn stochastic_kernel() {
+#if ISA_DIRECTED || ISA_MODES
+    if constexpr (FLOATS && STEP < MA_NEAR && KIND >= Rounding::DIRECTED) return tile_stochastic_of<STEP, KIND == Rounding::DIRECTED_CLAMP>;
+#endif
+    return nullptr;
 }
 
-#define FAST_PAIR(S) tile_directed<CARRIER, S, false>, tile_directed<CARRIER, S, true>
-#else
-#define FAST_PAIR(S) nullptr, nullptr
-#endif
+template <int STEP, Rounding KIND> constexpr TileFn directed_kernel() {
 #if ISA_DIRECTED || ISA_MODES
-#if ISA_NEON
-#define SPECULATIVE(S, KIND) tile_speculative<CARRIER, S, KIND>
-#else
-#define SPECULATIVE(S, KIND) tile_nearest<CARRIER, S, KIND>
+    if constexpr (KIND >= Rounding::DIRECTED) return tile_directed<STEP, KIND == Rounding::DIRECTED_CLAMP>;
 #endif
-#define DRAWS(S) tile_of_draws<CARRIER, S>
-#else
-#define SPECULATIVE(S, KIND) tile<CARRIER, S, KIND>
-#define DRAWS(S) tile<CARRIER, S, RANDOM>
+    return nullptr;
+}
+
+template <int STEP, Rounding KIND> constexpr TileFn float64_halves_kernel() {
+#if ISA_DIRECTED || ISA_MODES
+    if constexpr (FLOATS && STEP == FMA_ODD && KIND == Rounding::STOCHASTIC) return tile_in_two_halves;
 #endif
-#if ISA_MODES  // kind GENERAL with exact steps
-#define ANY_MODE(S) tile_to_odd<CARRIER, S, false>
-#else
-#define ANY_MODE(S) tile<CARRIER, S, GENERAL>
+    return nullptr;
+}
+
+template <int STEP, Rounding KIND> constexpr TileFn round_to_odd_kernel() {
+#if ISA_MODES
+    if constexpr (to_odd(STEP) && (KIND == Rounding::ANY_MODE || KIND == Rounding::STOCHASTIC))
+        return tile_to_odd<CARRIER, STEP, KIND == Rounding::STOCHASTIC>;
 #endif
-#if ISA_MODES  // under modes no other kernel computes exact steps of any operands
-#define SPECULATIVE_BY_MODES(S, KIND) tile_speculative<CARRIER, S, KIND>
-#else
-#define SPECULATIVE_BY_MODES(S, KIND) tile<CARRIER, S, KIND>
-#endif
-#define ROW_NEAR(S)                                                                                                                 \
-    {tile<CARRIER, S, NONE>, tile<CARRIER, S, PLAIN>,   SPECULATIVE(S, SUB),          tile<CARRIER, S, SAT>, tile<CARRIER, S, SPECIAL>, \
-     tile<CARRIER, S, FTZ>,  tile<CARRIER, S, GENERAL>, tile<CARRIER, S, RANDOM>, FAST_PAIR(S)}
-#define ROW_ODD(S)             \
-    {tile<CARRIER, S, NONE>,   \
-     SPECULATIVE(S, PLAIN),        \
-     SPECULATIVE(S, SUB),          \
-     SPECULATIVE_BY_MODES(S, SAT), \
-     SPECULATIVE(S, SPECIAL),      \
-     SPECULATIVE_BY_MODES(S, FTZ), \
-     ANY_MODE(S),              \
-     DRAWS(S),                 \
-     FAST_PAIR(S)}
-extern const TileFn TABLE[STEPS][KINDS];
-const TileFn TABLE[STEPS][KINDS] = {ROW_NEAR(FMA_NEAR), ROW_ODD(FMA_ODD), ROW_NEAR(MA_NEAR), ROW_ODD(MA_ODD)};
+    return nullptr;
+}
+
+// Kernels above replace this one where they always pay.
+template <int STEP, Rounding KIND> constexpr TileFn plain_kernel() {
+    constexpr bool by_modes = ISA_MODES && to_odd(STEP) && (KIND == Rounding::ANY_MODE || KIND == Rounding::STOCHASTIC);
+    constexpr bool speculative = (ISA_DIRECTED || ISA_MODES) && speculates(STEP, KIND) && !(ISA_DIRECTED && to_odd(STEP));
+    if constexpr (KIND < Rounding::DIRECTED && !by_modes && !speculative) return tile<CARRIER, STEP, KIND>;
+    return nullptr;
+}
+
+#define EACH_ROUNDING(K, S)                                                                                                    \
+    {K<S, Rounding::NATIVE>(),    K<S, Rounding::NORMAL>(),        K<S, Rounding::SUBNORMALS>(), K<S, Rounding::SATURATE>(),   \
+     K<S, Rounding::OVERFLOWS>(), K<S, Rounding::FLUSH>(),         K<S, Rounding::ANY_MODE>(),   K<S, Rounding::STOCHASTIC>(), \
+     K<S, Rounding::DIRECTED>(),  K<S, Rounding::DIRECTED_CLAMP>()}
+#define STEPS_OF(K) {EACH_ROUNDING(K, FMA_NEAR), EACH_ROUNDING(K, FMA_ODD), EACH_ROUNDING(K, MA_NEAR), EACH_ROUNDING(K, MA_ODD)}
+extern const TileFn TABLE[TILE_KERNELS][STEPS][ROUNDINGS];
+const TileFn TABLE[TILE_KERNELS][STEPS][ROUNDINGS] = {
+    // in the order of Kernel
+    STEPS_OF(truncated_kernel),  STEPS_OF(speculative_kernel), STEPS_OF(rescaled_directed_kernel), STEPS_OF(nearest_then_directed_kernel),
+    STEPS_OF(stochastic_kernel), STEPS_OF(directed_kernel),    STEPS_OF(float64_halves_kernel),    STEPS_OF(round_to_odd_kernel),
+    STEPS_OF(plain_kernel)};
 
 }  // namespace gemmsim::NS

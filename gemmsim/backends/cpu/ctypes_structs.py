@@ -18,8 +18,6 @@ from gemmsim.lowering.casts import cast_numbers
 
 __all__ = [
     "GEMM_CALL",
-    "KINDS",
-    "STEPS",
     "CastRecord",
     "EventRecord",
     "Extras",
@@ -33,8 +31,6 @@ __all__ = [
     "cast_record",
     "packed",
 ]
-
-STEPS, KINDS = 4, 12
 
 _Dims = c_int64 * MAX_BATCH_DIMS
 

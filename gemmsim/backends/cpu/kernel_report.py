@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from .ctypes_structs import KINDS, STEPS
+from .kernel_table import kernel_rules
 from .shared_library import isa
 
 __all__ = ["Kernels"]
 
+# A kernel's code in Report::packed() of cutlass_kernels/cpu/api.h: kernel, carrier, step and rounding.
+_MOST, _BITS, _ROUNDINGS, _STEP_COUNT = 4, 14, 16, 4
 _CARRIERS = ("float32 lanes", "float64 lanes")
 _STEPS = ("fma", "fma to odd", "mul, add", "mul, add to odd")
 _KINDS = (
@@ -20,14 +22,23 @@ _KINDS = (
     "stochastic",
     "directed",
     "directed+overflow",
-    "scalar exact",
-    "own kernel",
 )
 _PROOFS = (
     (1, "no overflow possible: no clamp"),
     (2, "no underflow possible: no subnormal step"),
     (4, "steps exact in the carrier: no round to odd"),
 )
+
+
+def _words(code: int) -> str:
+    code, kind = divmod(code, _ROUNDINGS)
+    code, step = divmod(code, _STEP_COUNT)
+    kernel, carrier = divmod(code, 2)
+    rule = kernel_rules()[kernel - 1]
+    if not rule.details:
+        return rule.name
+    steps = f", {_STEPS[step]}, {_KINDS[kind]}" if rule.details == "step" else ""
+    return f"{rule.name}: {_CARRIERS[carrier]}{steps}"
 
 
 class Kernels:
@@ -41,17 +52,9 @@ class Kernels:
     @property
     def names(self) -> list[str]:
         """The names of all kernels that computed part of the result."""
-        found = []
-        rest = self._code >> 4
-        while rest:
-            index, rest = (rest & 127) - 1, rest >> 7
-            if index == 2 * STEPS * KINDS:
-                found.append("binary16 lanes, fma, native")
-                continue
-            kind, step, carrier = index % KINDS, index // KINDS % STEPS, index // (KINDS * STEPS)
-            how = "" if kind >= KINDS - 2 else f", {_STEPS[step]}"
-            found.append(f"{_CARRIERS[carrier]}{how}, {_KINDS[kind]}")
-        return found
+        codes = [self._code >> 4 + _BITS * i & (1 << _BITS) - 1 for i in range(_MOST)]
+        more = ["others"] if self._code >> 4 + _BITS * _MOST & 1 else []
+        return [_words(code) for code in codes if code] + more
 
     @property
     def proofs(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from ctypes import POINTER, c_char_p, c_int, c_int64
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64
 from pathlib import Path
 
 from gemmsim._paths import package_folders
@@ -21,7 +21,7 @@ __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 #: ``baseline``. aarch64 has ``neon``, and every other architecture has ``baseline``.
 ISAS = ("avx512fp16", "avx512", "avx2", "neon", "baseline")
 
-_ABI = 5
+_ABI = 6
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -55,6 +55,8 @@ def _load() -> ctypes.CDLL:
         )
     lib.gemmsim_isa.restype = c_char_p
     lib.gemmsim_build.restype = c_char_p
+    lib.gemmsim_kernel_rule.argtypes = [c_int32, c_int32]
+    lib.gemmsim_kernel_rule.restype = c_char_p
     lib.gemmsim_set_isa.argtypes = [c_char_p]
     lib.gemmsim_gemm.argtypes = [c_char_p]  # packed bytes
     lib.gemmsim_gemm.restype = c_int64

@@ -18,7 +18,7 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.backends import cpu
 
 F, D = "float32 lanes", "float64 lanes"
-SCALAR = ", scalar exact"
+SCALAR = "scalar"
 
 
 def normal(scale: float = 1.0, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,9 +71,9 @@ CASES = [
     (":e8m22", normal(), f"{D}, fma to odd, round", None),
     (":fixed(32,12)", normal(), f"{D}, fma to odd, round+subnormals", None),
     (":fixed(32,28)", normal(), f"{D}, fma to odd, round+saturate", None),
-    (":binary8p1", normal(), f"{D}{SCALAR}", None),
-    (":e11m51", normal(), f"{D}{SCALAR}", None),
-    (":e5m10/srb8", normal(), f"{D}{SCALAR}", None),
+    (":binary8p1", normal(), SCALAR, None),
+    (":e11m51", normal(), SCALAR, None),
+    (":e5m10/srb8", normal(), SCALAR, None),
 ]
 
 
@@ -89,8 +89,8 @@ def test_planner_takes_the_expected_kernel_and_its_bits_are_the_references(text,
         assert_bitwise_equal(out, want, context=f"{text} on {name}")
         expected = plain if name == "baseline" and plain is not None else directed
         # binary16 from its numbers needs no kernel of ours where the processor has it (test_binary16.py)
-        own = name == "avx512fp16" and "binary16 lanes, fma, native" in run.how.names
-        assert own or expected in run.how.names, f"{name}: {run}"
+        own = name == "avx512fp16" and "binary16" in run.how.names
+        assert own or expected in {how.split(": ")[-1] for how in run.how.names}, f"{name}: {run}"
 
 
 def test_products_below_the_carriers_smallest_number_are_not_taken_for_exact():

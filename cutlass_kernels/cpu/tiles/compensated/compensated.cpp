@@ -6,16 +6,18 @@
 namespace gemmsim::NS {
 
 #if ISA_DIRECTED || ISA_MODES
-CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd);
+CompensatedFn compensated_in_modes(int carrier, int method, Rounding kind, bool odd);
 #endif
 
-// Returns the kernel whose roundings of a step are all of one kind. `kind` is NONE, SUB, FTZ, SPECIAL, LANES, GENERAL, RANDOM, FAST or
-// FAST_CLAMP. With arithmetic="fp32" (`odd` is false), kinds SUB, FAST and FAST_CLAMP do not occur.
-CompensatedFn compensated(int carrier, int method, int kind, bool odd) {
+// Returns the kernel whose roundings of a step are all of one kind. With arithmetic="fp32" (`odd` is false), kinds SUBNORMALS, DIRECTED and
+// DIRECTED_CLAMP do not occur.
+CompensatedFn compensated(int carrier, int method, CompensatedRounding how, bool odd) {
+    const Rounding kind = how.kind;
 #if ISA_DIRECTED || ISA_MODES
-    if (kind == RANDOM || kind == FAST || kind == FAST_CLAMP) return compensated_in_modes(carrier, method, kind, odd);
+    if (kind == Rounding::STOCHASTIC || kind == Rounding::DIRECTED || kind == Rounding::DIRECTED_CLAMP)
+        return compensated_in_modes(carrier, method, kind, odd);
 #endif
-    return carrier == 0 ? compensated_method<C32>(method, kind, odd) : compensated_method<C64>(method, kind, odd);
+    return carrier == 0 ? compensated_method<C32>(method, how, odd) : compensated_method<C64>(method, how, odd);
 }
 
 }  // namespace gemmsim::NS

@@ -1,26 +1,25 @@
 // Compensated sums of one tile (formulas: compensated_step.h). choose_compensated (kernel_choice_compensated.h) chooses the kind.
 //
-// NONE: the carrier is the format.
+// NATIVE: the carrier is the format.
 //
-// SUB: speculative. It assumes that nothing overflows, and its loop does nothing about overflows. S is checked after every few steps.
+// SUBNORMALS: speculative. It assumes that nothing overflows, and its loop does nothing about overflows. S is checked after every few steps.
 // Between two checks S cannot grow past the format (make_speculation in kernel_choice_compensated.h). Where a check fails, the
-// fallback (Choice::fallback, such as GENERAL) computes the tile again. Sums of two registers are rounded from the carrier's nearest
+// fallback (Choice::fallback, such as ANY_MODE) computes the tile again. Sums of two registers are rounded from the carrier's nearest
 // sum (lemma A of bounds.h). They are multiples of the smallest quantum, so they never underflow. Operations with a product are
 // rounded from a value that was rounded to odd. Signs of zeros get lost on the way, which does no harm: S starts as +0 and no exact
 // sum makes it -0, so the result is never -0.
 //
-// FTZ: nearest even of finite data, with or without subnormals and with any policy of overflow (rounders.h). Sums of two registers
+// FLUSH: nearest even of finite data, with or without subnormals and with any policy of overflow (rounders.h). Sums of two registers
 // are the carrier's nearest sums by lemma A, because what is below 2^emin is exact in the carrier.
-// SPECIAL: the same for float panels in double lanes. It serves formats of more than 11 bits and formats whose ends float lanes
-// do not reach.
-// LANES: kind GENERAL for float panels, with all operations in double lanes.
+// With CompensatedRounding::wide, FLUSH and ANY_MODE compute float panels in double lanes. FLUSH serves formats of more than 11 bits and
+// formats whose ends float lanes do not reach in this way.
 //
-// Where a processor rounds in one direction by a mode (ISA_MODES), float lanes of SUB round operations with a product from the
+// Where a processor rounds in one direction by a mode (ISA_MODES), float lanes of SUBNORMALS round operations with a product from the
 // nearest value, too, and check it (checks.h). Where that value may be wrong, double lanes compute the operation again. Short
-// products would make that frequent. For these, for double panels and for FTZ, Kahan's q - C is computed in two modes
+// products would make that frequent. For these, for double panels and for FLUSH, Kahan's q - C is computed in two modes
 // (compensated_mode_switch.h). Products alone are rounded once (round_product.h). So all these kernels take any operands.
 //
-// FAST, FAST_CLAMP and RANDOM: compensated_modes.h.
+// DIRECTED, DIRECTED_CLAMP and STOCHASTIC: compensated_modes.h.
 #pragma once
 #include "tiles/compensated/compensated_step.h"
 #include "tiles/compensated/compensated_mode_switch.h"
@@ -29,28 +28,29 @@
 
 namespace gemmsim::NS {
 
-template <class C, int METHOD, int KIND, bool ODD> struct Compensated : CompensatedStep<C, METHOD> {
+template <class C, int METHOD, Rounding KIND, bool ODD> struct Compensated : CompensatedStep<C, METHOD> {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef CompensatedStep<C, METHOD> Step;
 
 #if ISA_MODES
-    static constexpr bool CAN_CHECK = sizeof(typename C::T) == 4 && KIND == SUB && ODD;
+    static constexpr bool CAN_CHECK = sizeof(typename C::T) == 4 && KIND == Rounding::SUBNORMALS && ODD;
 
     // Returns `x`, which was rounded from nearest values, or computes it again in double lanes. The latter happens if any nearest
     // value is on a midpoint, or below 2^emin and not zero.
     static __attribute__((noinline)) V recompute(V a, V b, V c, V x, const CheckConstants<C>& w, const Const<C64>& wide) {
         const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
-        return in_two_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
-            return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
-        });
+        return in_two_halves(
+            a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+                return round_to<C64, Rounding::SUBNORMALS>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
+            });
     }
     // One step of a group of rows, whose operands are `av` and `bv`.
     template <int GROUP>
     static INL_MEMBER void checked_terms(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV], const Rounded<C, KIND, ODD>& add,
-                                   const CheckConstants<C>& w, const Const<C64>& wide) {
+                                         const CheckConstants<C>& w, const Const<C64>& wide) {
         V x[GROUP][NV];
         Seen<C, true, true, false> seen;
 #pragma GCC unroll 2
@@ -74,7 +74,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     // Computes ROWS rows. False: a check of S failed, and a sum may be near the ends of the format.
     // CHECKS: operations with a product are rounded from nearest values, which are checked; `rounds` is then false.
     template <int ROWS, bool CHECKS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
-                                                                  bool rounds, const Speculation& speculation) {
+                                                                 bool rounds, const Speculation& speculation) {
         typedef typename C::T T;
         const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
         T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
@@ -87,7 +87,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
         const CheckConstants<C> checks(ka, *tile.add);
         const Const<C64> wide = Const<C64>::make(*tile.add);
 #endif
-        const int64_t segment = KIND == SUB ? speculation.steps : tile.k;
+        const int64_t segment = KIND == Rounding::SUBNORMALS ? speculation.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
             const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
             for (int64_t k = k0; k < end; ++k) {
@@ -113,7 +113,7 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
                     for (int j = 0; j < NV; ++j) { Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add); }
                 }
             }
-            if (KIND == SUB)
+            if (KIND == Rounding::SUBNORMALS)
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // a NaN is lost, too
         }
@@ -138,11 +138,11 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     }
 
     static bool run(const Tile& t, const Speculation& speculation, bool rounds) {
-        constexpr int BLOCK = KIND == GENERAL ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // one row of GENERAL keeps the units busy
+        constexpr int BLOCK = KIND == Rounding::ANY_MODE ? 1 : WIDTH == 64 || ISA_NEON ? 4 : 2;  // one row of ANY_MODE keeps the units busy
 #if ISA_MODES
         if constexpr (CAN_CHECK)
             if (!rounds && (METHOD != KAHAN || !t.exact_products)) return all_rows<4, true>(t, speculation, false);
-        if constexpr (METHOD == KAHAN && (KIND == SUB || KIND == FTZ))
+        if constexpr (METHOD == KAHAN && (KIND == Rounding::SUBNORMALS || KIND == Rounding::FLUSH))
             if (!rounds) return kahan_in_two_modes<C, KIND, typename C::T>(t, speculation);
 #endif
         return all_rows<BLOCK, false>(t, speculation, rounds);
@@ -150,10 +150,10 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
 };
 
 #if ISA_DIRECTED || ISA_MODES
-// Float panels, with all operations of kind GENERAL or FTZ in double lanes.
-template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Tile& t, const Speculation& speculation, bool rounds) {
+// Float panels, with all operations of kind ANY_MODE or FLUSH in double lanes.
+template <int METHOD, Rounding KIND> static bool compensated_in_double_lanes(const Tile& t, const Speculation& speculation, bool rounds) {
 #if ISA_MODES
-    if (METHOD == KAHAN && KIND == FTZ && !rounds) return kahan_in_two_modes<C64, FTZ, float>(t, speculation);
+    if (METHOD == KAHAN && KIND == Rounding::FLUSH && !rounds) return kahan_in_two_modes<C64, Rounding::FLUSH, float>(t, speculation);
 #else
     (void)speculation;
 #endif
@@ -185,23 +185,24 @@ template <int METHOD, int KIND> static bool compensated_in_double_lanes(const Ti
 }
 #endif
 
-template <class C, int METHOD> static CompensatedFn compensated_of(int kind, bool odd) {
+template <class C, int METHOD> static CompensatedFn compensated_of(CompensatedRounding how, bool odd) {
+    const Rounding kind = how.kind;
 #if ISA_DIRECTED || ISA_MODES
-    if (kind == LANES) return compensated_in_double_lanes<METHOD, GENERAL>;
-    if (kind == SPECIAL) return compensated_in_double_lanes<METHOD, FTZ>;
-    if (kind == FTZ) return Compensated<C, METHOD, FTZ, true>::run;
+    if (how.wide && kind == Rounding::FLUSH) return compensated_in_double_lanes<METHOD, Rounding::FLUSH>;
+    if (how.wide) return compensated_in_double_lanes<METHOD, Rounding::ANY_MODE>;
+    if (kind == Rounding::FLUSH) return Compensated<C, METHOD, Rounding::FLUSH, true>::run;
 #endif
-    if (kind == NONE) return Compensated<C, METHOD, NONE, false>::run;
-    if (odd && kind <= SUB) return Compensated<C, METHOD, SUB, true>::run;
-    return odd ? Compensated<C, METHOD, GENERAL, true>::run : Compensated<C, METHOD, GENERAL, false>::run;
+    if (kind == Rounding::NATIVE) return Compensated<C, METHOD, Rounding::NATIVE, false>::run;
+    if (odd && kind <= Rounding::SUBNORMALS) return Compensated<C, METHOD, Rounding::SUBNORMALS, true>::run;
+    return odd ? Compensated<C, METHOD, Rounding::ANY_MODE, true>::run : Compensated<C, METHOD, Rounding::ANY_MODE, false>::run;
 }
 
-template <class C> static CompensatedFn compensated_method(int method, int kind, bool odd) {
+template <class C> static CompensatedFn compensated_method(int method, CompensatedRounding how, bool odd) {
     switch (method) {
-        case KAHAN: return compensated_of<C, KAHAN>(kind, odd);
-        case NEUMAIER: return compensated_of<C, NEUMAIER>(kind, odd);
-        case TWO_SUM: return compensated_of<C, TWO_SUM>(kind, odd);
-        default: return compensated_of<C, FAST_TWO_SUM>(kind, odd);
+        case KAHAN: return compensated_of<C, KAHAN>(how, odd);
+        case NEUMAIER: return compensated_of<C, NEUMAIER>(how, odd);
+        case TWO_SUM: return compensated_of<C, TWO_SUM>(how, odd);
+        default: return compensated_of<C, FAST_TWO_SUM>(how, odd);
     }
 }
 

@@ -1,6 +1,6 @@
 // Kahan's sums to nearest even of any operands, on processors that round in one direction by a mode (ISA_MODES). For each term,
 // q - C is computed to odd under rounding down, for all rows of a tile. Then it and the rest of the step are rounded under rounding
-// to nearest (mode_switch.h). Kinds: FTZ, for finite data, and SUB, which is speculative (compensated.h). The other methods round
+// to nearest (mode_switch.h). Kinds: FLUSH, for finite data, and SUBNORMALS, which is speculative (compensated.h). The other methods round
 // products alone, once, and need no other mode (round_product.h).
 #pragma once
 #include "tiles/compensated/compensated_step.h"
@@ -11,7 +11,7 @@
 namespace gemmsim::NS {
 
 // PANEL: the element type of the panels and of the tile's c. It is C's own type, or float for double lanes.
-template <class C, int KIND, class PANEL> struct KahanInTwoModes {
+template <class C, Rounding KIND, class PANEL> struct KahanInTwoModes {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -25,7 +25,8 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     const Const<C> ka;
     alignas(64) T s[(int)MR * ROW], c[(int)MR * ROW], x[(int)MR * ROW];
 
-    KahanInTwoModes(const Tile& tile, const Speculation& w) : t(tile), speculation(w), size(tile.rows * ROW), ka(Const<C>::make(*tile.add)), s{}, c{} {}
+    KahanInTwoModes(const Tile& tile, const Speculation& w)
+        : t(tile), speculation(w), size(tile.rows * ROW), ka(Const<C>::make(*tile.add)), s{}, c{} {}
 
     static INL_MEMBER V from_panel(const PANEL* p) {
         if constexpr (sizeof(PANEL) == sizeof(T)) return load<V>(p);
@@ -76,7 +77,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
                 make_odd(a, b);
             }
             finish();
-            if (KIND != SUB || (k + 1 < next && k + 1 < t.k)) continue;
+            if (KIND != Rounding::SUBNORMALS || (k + 1 < next && k + 1 < t.k)) continue;
             if (!inside()) return false;
             next += speculation.steps;
         }
@@ -86,7 +87,7 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     }
 };
 
-template <class C, int KIND, class PANEL>
+template <class C, Rounding KIND, class PANEL>
 static __attribute__((noinline)) bool kahan_in_two_modes(const Tile& t, const Speculation& speculation) {
     return KahanInTwoModes<C, KIND, PANEL>(t, speculation).run();
 }

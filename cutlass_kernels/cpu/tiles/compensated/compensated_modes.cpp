@@ -9,8 +9,8 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-// `kind` is RANDOM, or FAST or FAST_CLAMP; for the last two `odd` is true.
-CompensatedFn compensated_in_modes(int carrier, int method, int kind, bool odd) {
+// `kind` is STOCHASTIC, or DIRECTED or DIRECTED_CLAMP; for the last two `odd` is true.
+CompensatedFn compensated_in_modes(int carrier, int method, Rounding kind, bool odd) {
     return carrier == 0 ? compensated_method_in_modes<C32>(method, kind, odd) : compensated_method_in_modes<C64>(method, kind, odd);
 }
 

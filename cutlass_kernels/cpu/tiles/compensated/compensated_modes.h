@@ -1,11 +1,11 @@
 // Compensated sums in one mode other than nearest even (formulas: compensated_step.h).
 //
-// FAST: speculative, as SUB is. Operations with a product are rounded in the mode's direction (directed.h). Sums of two registers are
+// DIRECTED: speculative, as SUBNORMALS is. Operations with a product are rounded in the mode's direction (directed.h). Sums of two registers are
 // multiples of the smallest quantum, below 2^emin as well as above. So they are truncated to the format's bits whatever their exponent
 // (Truncation in directed_kernel.h). The correction is checked, too, since what is lost in one direction does not cancel in it.
-// FAST_CLAMP: all operations are rounded as those with a product are, with or without subnormals and with any policy of overflow.
+// DIRECTED_CLAMP: all operations are rounded as those with a product are, with or without subnormals and with any policy of overflow.
 // Data are finite.
-// RANDOM: any data, rounded in integers. By modes, float panels are computed in double lanes, where products are exact.
+// STOCHASTIC: any data, rounded in integers. By modes, float panels are computed in double lanes, where products are exact.
 #pragma once
 #include "tiles/compensated/compensated.h"
 #include "tiles/directed/directed_kernel.h"
@@ -56,16 +56,18 @@ template <class C, int MODE, bool CLAMP, class Bits> struct RoundedInMode {
 
 constexpr int operations(int method) { return method == KAHAN ? 4 : method == TWO_SUM ? 8 : 5; }
 
-// MODE: the mode of FAST and FAST_CLAMP. For RANDOM it is SR, though some of its casts may have other modes.
-template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct CompensatedInMode {
+// MODE: the mode of DIRECTED and DIRECTED_CLAMP. For STOCHASTIC it is SR, though some of its casts may have other modes.
+template <class C, int METHOD, Rounding KIND, int MODE, bool ODD, int ROWS> struct CompensatedInMode {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
     typedef typename C::T T;
     typedef CompensatedStep<C, METHOD> Step;
-    static constexpr bool DRAWS = MODE == SR, OWN = KIND != RANDOM;
+    static constexpr bool DRAWS = MODE == SR, OWN = KIND != Rounding::STOCHASTIC;
     typedef std::conditional_t<DRAWS, StepBits<C, ROWS>, NoBits<C>> Bits;
-    typedef std::conditional_t<OWN, RoundedInMode<C, MODE, KIND == FAST_CLAMP, Bits>, Rounded<C, RANDOM, ODD, Bits>> Ops;
+    typedef std::conditional_t<OWN, RoundedInMode<C, MODE, KIND == Rounding::DIRECTED_CLAMP, Bits>,
+                               Rounded<C, Rounding::STOCHASTIC, ODD, Bits>>
+        Ops;
 
     const Tile& tile;
     const int row;
@@ -76,8 +78,8 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     Draws<C, DRAWS ? ROWS : 1> draws[DRAWS ? LAST_SUM + 1 : 1];
 
     CompensatedInMode(const Tile& t, int first, const Const<C>& add, const Const<C>& mul, bool mul_rounds)
-        : tile(t), row(first), ka(add), km(mul), rounds(mul_rounds), truncation_a(add, t.add->p), truncation_m(mul, (mul_rounds ? t.mul : t.add)->p),
-          per((add.random ? add.rbits : mul.rbits) > 16 ? 4 : 8) {}
+        : tile(t), row(first), ka(add), km(mul), rounds(mul_rounds), truncation_a(add, t.add->p),
+          truncation_m(mul, (mul_rounds ? t.mul : t.add)->p), per((add.random ? add.rbits : mul.rbits) > 16 ? 4 : 8) {}
 
     INL_MEMBER void draw(int64_t at) {
         const uint32_t block = (uint32_t)(at / per);
@@ -99,7 +101,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         if (__builtin_expect(!tile.begins, 0)) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)speculation.most);
         VI lost = {};
-        const int64_t segment = KIND == FAST ? speculation.steps : tile.k;
+        const int64_t segment = KIND == Rounding::DIRECTED ? speculation.steps : tile.k;
         for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
             const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
             for (int64_t k = k0; k < end; ++k) {
@@ -118,7 +120,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
                     }
                 }
             }
-            if (KIND == FAST)
+            if (KIND == Rounding::DIRECTED)
                 for (int i = 0; i < ROWS; ++i)
                     for (int j = 0; j < NV; ++j)
                         lost |= ~((VI)((V)((VU)s[i][j] & ~C::SIGN) < most) & (VI)((V)((VU)c[i][j] & ~C::SIGN) < most));
@@ -131,8 +133,9 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
         if (DRAWS && METHOD != KAHAN && ka.random) draws[LAST_SUM].make(tile, row, (uint32_t)(last / per), SITE_FINAL);
         for (int i = 0; i < ROWS; ++i)
             for (int j = 0; j < NV; ++j) {
-                const V r = METHOD == KAHAN || tile.k == 0 ? s[i][j]
-                                                           : operations_of(ka, truncation_a, i, j, last).template add<LAST_SUM>(s[i][j], c[i][j]);
+                const V r = METHOD == KAHAN || tile.k == 0
+                                ? s[i][j]
+                                : operations_of(ka, truncation_a, i, j, last).template add<LAST_SUM>(s[i][j], c[i][j]);
                 store(out + (i * NV + j) * C::L, OWN ? plus_zero<C, MODE>(r) : r);
             }
         return none_of(lost);
@@ -144,11 +147,12 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     }
 };
 
-template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_mode(const Tile& t, const Speculation& speculation, bool rounds) {
+template <class C, int METHOD, Rounding KIND, int MODE, bool ODD> static bool all_in_mode(const Tile& t, const Speculation& speculation,
+                                                                                          bool rounds) {
     constexpr int BLOCK = MODE == SR ? 2 : WIDTH == 64 || ISA_NEON ? 4 : 2;
     const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(rounds ? *t.mul : *t.add);
 #if ISA_MODES
-    const RoundingState state(KIND == RANDOM ? RoundingState::NEAREST : mode_of(MODE));
+    const RoundingState state(KIND == Rounding::STOCHASTIC ? RoundingState::NEAREST : mode_of(MODE));
 #endif
     int row = 0;
     for (; row + BLOCK <= t.rows; row += BLOCK)
@@ -158,7 +162,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_
     return true;
 }
 
-template <class C, int METHOD, int KIND> static bool all_in_their_mode(const Tile& t, const Speculation& speculation, bool rounds) {
+template <class C, int METHOD, Rounding KIND> static bool all_in_their_mode(const Tile& t, const Speculation& speculation, bool rounds) {
     switch (t.add->mode) {
         case RNA: return all_in_mode<C, METHOD, KIND, RNA, true>(t, speculation, rounds);
         case RTZ: return all_in_mode<C, METHOD, KIND, RTZ, true>(t, speculation, rounds);
@@ -192,7 +196,7 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Sp
                 rest[i * HALF + j] = (double)((const float*)t.rest)[(2 * i + half) * HALF + j];
             }
         wide.col0 = t.col0 + (uint32_t)(half * HALF);
-        all_in_mode<C64, METHOD, RANDOM, SR, true>(wide, speculation, rounds);
+        all_in_mode<C64, METHOD, Rounding::STOCHASTIC, SR, true>(wide, speculation, rounds);
         for (int i = 0; i < t.rows; ++i)
             for (int j = 0; j < HALF; ++j) {
                 ((float*)t.c)[(2 * i + half) * HALF + j] = (float)c[i * HALF + j];
@@ -204,16 +208,16 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Sp
 }
 #endif
 
-template <class C, int METHOD> static CompensatedFn compensated_mode_of(int kind, bool odd) {
-    if (kind == FAST) return all_in_their_mode<C, METHOD, FAST>;
-    if (kind == FAST_CLAMP) return all_in_their_mode<C, METHOD, FAST_CLAMP>;
+template <class C, int METHOD> static CompensatedFn compensated_mode_of(Rounding kind, bool odd) {
+    if (kind == Rounding::DIRECTED) return all_in_their_mode<C, METHOD, Rounding::DIRECTED>;
+    if (kind == Rounding::DIRECTED_CLAMP) return all_in_their_mode<C, METHOD, Rounding::DIRECTED_CLAMP>;
 #if ISA_MODES
     if (odd && sizeof(typename C::T) == 4) return random_in_double_lanes<METHOD>;
 #endif
-    return odd ? all_in_mode<C, METHOD, RANDOM, SR, true> : all_in_mode<C, METHOD, RANDOM, SR, false>;
+    return odd ? all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, true> : all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, false>;
 }
 
-template <class C> static CompensatedFn compensated_method_in_modes(int method, int kind, bool odd) {
+template <class C> static CompensatedFn compensated_method_in_modes(int method, Rounding kind, bool odd) {
     switch (method) {
         case KAHAN: return compensated_mode_of<C, KAHAN>(kind, odd);
         case NEUMAIER: return compensated_mode_of<C, NEUMAIER>(kind, odd);

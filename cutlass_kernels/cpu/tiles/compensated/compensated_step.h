@@ -18,26 +18,26 @@ template <class C> struct NoBits {
 };
 
 // The operations of a step and their roundings.
-template <class C, int KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
+template <class C, Rounding KIND, bool ODD, class Bits = NoBits<C>> struct Rounded {
     typedef typename C::V V;
     const Const<C>& k;
     const Bits bits = Bits();
     template <int OP> INL_MEMBER V round(V s) const { return round_to<C, KIND>(s, k, bits.template of<OP>()); }
     // the sum of two registers
     template <int OP> INL_MEMBER V add(V x, V y) const {
-        if (KIND == SUB) return round_to<C, PLAIN>(x + y, k, (typename C::VU){});
-        return round<OP>(ODD && KIND != FTZ ? add_odd<C>(x, y) : x + y);
+        if (KIND == Rounding::SUBNORMALS) return round_to<C, Rounding::NORMAL>(x + y, k, (typename C::VU){});
+        return round<OP>(ODD && KIND != Rounding::FLUSH ? add_odd<C>(x, y) : x + y);
     }
     template <int OP> INL_MEMBER V sub(V x, V y) const { return add<OP>(x, -y); }
     template <int OP> INL_MEMBER V add_product(V q, V y) const { return round<OP>(ODD ? add_odd<C>(q, y) : q + y); }
     template <int OP> INL_MEMBER V fused(V a, V b, V c) const { return round<OP>(ODD ? fma_odd<C>(a, b, c) : vfma(a, b, c)); }
     static INL_MEMBER V product(V a, V b) { return ODD ? mul_odd<C>(a, b) : a * b; }
     // Whether products of any operands are rounded once, from their exact values (round_product.h).
-    static constexpr bool ONCE = (KIND == SUB && (ISA_DIRECTED || ISA_MODES)) || (KIND == FTZ && ISA_MODES);
+    static constexpr bool ONCE = (KIND == Rounding::SUBNORMALS && (ISA_DIRECTED || ISA_MODES)) || (KIND == Rounding::FLUSH && ISA_MODES);
     INL_MEMBER V rounded_product(V a, V b) const {
 #if ISA_DIRECTED || ISA_MODES
-        if constexpr (KIND == SUB) return round_product<C, SUB, false>(a, b, k);
-        else return product_magic<C, SPECIAL, true, false>(a, b, k);
+        if constexpr (KIND == Rounding::SUBNORMALS) return round_product<C, RunsRounding::SUBNORMALS, false>(a, b, k);
+        else return product_magic<C, RunsRounding::CLAMPED, true, false>(a, b, k);
 #else
         return a * b;
 #endif

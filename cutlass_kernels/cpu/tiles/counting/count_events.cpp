@@ -1,6 +1,6 @@
 // Counts events at the additions of a product (product/event_args.h). Each sum is rounded to odd in double lanes and then by the
 // cast, and the result is compared with the addends. in_few_instructions() chooses the faster kernels of this folder where
-// EventTile::method_of_count says so. Compiled once per instruction set. The driver (product/event_counter.h) makes sure that
+// EventTile::by says so. Compiled once per instruction set. The driver (product/event_counter.h) makes sure that
 // products are exact.
 #include "tiles/counting/count_compensated.h"
 #include "tiles/counting/count_multiples.h"
@@ -110,10 +110,10 @@ template <class T> static void in_few_instructions(const Tile& t, int nr, int me
     const ExactCount add = {*t.add, into.least};
     if constexpr (sizeof(T) == 4) {
         if (method) return count_fast_compensated_sums(t, nr, method, add, into);
-        if (into.method_of_count == 5) return grid_tile(t, nr, into);
-        if (into.method_of_count == 4) return count_exact_products_tile(t, nr, add, into);
-        if (into.method_of_count == 3) return native_tile(t, nr, into.known, add, into);
-        if (into.method_of_count == 1) return count_fast_run<C32, float>(t, nr, add, into);
+        if (into.by == CountBy::MULTIPLES) return grid_tile(t, nr, into);
+        if (into.by == CountBy::EXACT_PRODUCTS) return count_exact_products_tile(t, nr, add, into);
+        if (into.by == CountBy::NATIVE) return native_tile(t, nr, into.known, add, into);
+        if (into.by == CountBy::FLOATS) return count_fast_run<C32, float>(t, nr, add, into);
     }
     count_fast_run<C64, T>(t, nr, add, into);
 }
@@ -121,7 +121,7 @@ template <class T> static void in_few_instructions(const Tile& t, int nr, int me
 
 template <class T> static void count_tile(const Tile& t, int nr, int method, bool fused, const EventTile& into) {
 #if ISA_MODES || ISA_AVX512
-    if (into.method_of_count) return in_few_instructions<T>(t, nr, method, into);
+    if (into.by != CountBy::STEPS) return in_few_instructions<T>(t, nr, method, into);
 #endif
     const CountedLanes add = CountedLanes::make(*t.add, into.least), mul = CountedLanes::make(fused ? *t.add : *t.mul, 0);
     const bool random = add.k.random || (!fused && mul.k.random);
@@ -162,7 +162,7 @@ template <class T> static void count_sums_of(void* s, const void* x, const Tile&
                                              const EventTile& into) {
 #if ISA_MODES || ISA_AVX512
     if constexpr (sizeof(T) == 4)
-        if (into.method_of_count == 1) {
+        if (into.by == CountBy::FLOATS) {
             const ExactCount add = {c, into.least};
             const FastCount<C32> k = FastCount<C32>::make(c, into.least, c.hi < -c.lo ? c.hi : -c.lo);
             for (int row = 0; row < t.rows; ++row)

@@ -1,4 +1,4 @@
-// Counts events at additions of products that float represents, to nearest, in float lanes (EventTile::method_of_count is 4). Such
+// Counts events at additions of products that float represents, to nearest, in float lanes (CountBy::EXACT_PRODUCTS). Such
 // products come from narrow formats, such as bf16 and e4m3.
 //
 // Let x be the carrier's nearest sum of s and q. It is exact if and only if x - s is q and x - q is s in the carrier. For an inexact
@@ -12,8 +12,9 @@
 namespace gemmsim::NS {
 
 // Adds all terms to ROWS rows and NV vectors of columns from `at` on.
-template <int ROWS> static __attribute__((noinline)) void count_exact_products_rows(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
-                                                                    const ExactCount& add, const EventTile& into) {
+template <int ROWS> static __attribute__((noinline)) void count_exact_products_rows(const Tile& t, int nr, int row, int at,
+                                                                                    const FastCount<C32>& k, const ExactCount& add,
+                                                                                    const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;

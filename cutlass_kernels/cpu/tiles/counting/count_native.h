@@ -1,4 +1,4 @@
-// Counts events at additions to a register that is float itself, rounded to nearest (EventTile::method_of_count is 3). The processor's
+// Counts events at additions to a register that is float itself, rounded to nearest (CountBy::NATIVE). The processor's
 // own sum is the register's sum. Only whether it lost something has to be found out.
 //
 // Let L be the lowest bit set in a product. Where L is below the last bit of s and of x = R(s + q), the exact sum has this bit and x
@@ -367,7 +367,7 @@ static bool native_rows_of(const Tile& t, int nr, int row, int at, bool narrow, 
 #endif
 
 template <int ROWS> static void count_native_or_fast_rows(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds,
-                                                     const FastCount<C64>& k, const ExactCount& add, const EventTile& into) {
+                                                          const FastCount<C64>& k, const ExactCount& add, const EventTile& into) {
     if (native_rows_of<ROWS>(t, nr, row, at, narrow, bounds, into)) return;
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV * C32::L && at + j < t.cols; j += NV * C64::L)

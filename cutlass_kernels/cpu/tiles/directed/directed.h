@@ -1,4 +1,4 @@
-// Rounding in every mode but nearest even, by directed operations (kinds FAST and FAST_CLAMP). AVX-512 has instructions with an embedded
+// Rounding in every mode but nearest even, by directed operations (kinds DIRECTED and DIRECTED_CLAMP). AVX-512 has instructions with an embedded
 // direction, as CUDA has. Other processors use ordinary instructions under a rounding mode (ISA_MODES); the caller has set mode_of(MODE).
 //
 // Let P = 2^(max(e, emin) - p + 1 + MB) with the sign of s, where e is the exponent of s. Without subnormals P is 2^(emin + MB) below

@@ -1,5 +1,5 @@
-// One tile of a matrix product in a mode other than nearest even, by directed operations (directed.h). tiles.cpp uses it for kinds FAST and
-// FAST_CLAMP. Stochastic fused steps in float lanes have another kernel (tiles/stochastic/stochastic.h), unless Tile::nearest_sums is set.
+// One tile of a matrix product in a mode other than nearest even, by directed operations (directed.h). tiles.cpp uses it for kinds DIRECTED and
+// DIRECTED_CLAMP. Stochastic fused steps in float lanes have another kernel (tiles/stochastic/stochastic.h), unless Tile::nearest_sums is set.
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
@@ -183,7 +183,8 @@ template <class C, int MODE, bool CLAMP> static void tile_near_in(const Tile& t,
     for (; row + 8 <= t.rows; row += 8) rows_near_in_mode<C, MODE, CLAMP, 8>(t, row, 0, add);
     for (; row < t.rows; ++row) rows_near_in_mode<C, MODE, CLAMP, 1>(t, row, 0, add);
 }
-template <class C, bool CLAMP> static void tile_near_in_mode(const Tile& t, const Const<C>& add) {
+template <class C, bool CLAMP> static void tile_near_in_mode(const Tile& t) {
+    const Const<C> add = Const<C>::make(*t.add);
     switch (add.mode) {
         case RNA: return tile_near_in<C, RNA, CLAMP>(t, add);
         case RTZ: return tile_near_in<C, RTZ, CLAMP>(t, add);

@@ -31,7 +31,7 @@ template <class C, int ROWS> static __attribute__((noinline)) void odd_sums(cons
     for (int at = 0; at < ROWS * NV * C::L; at += C::L) store(x + at, add_directed<C, RO>(load<V>(c + at), load<V>(x + at)));
 }
 // Under rounding to nearest: rounds the values of ROWS rows to the format.
-template <class C, int KIND, int ROWS>
+template <class C, Rounding KIND, int ROWS>
 static __attribute__((noinline)) void to_nearest(const typename C::T* x, typename C::T* r, const Const<C>& k) {
     typedef typename C::V V;
 #pragma GCC unroll 4
@@ -39,7 +39,7 @@ static __attribute__((noinline)) void to_nearest(const typename C::T* x, typenam
 }
 
 // Terms [from, to) of ROWS rows, with the sums in the tile's c.
-template <class C, int STEP, int KIND, int ROWS>
+template <class C, int STEP, Rounding KIND, int ROWS>
 static void run_in_two_modes(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul, const Const<C>& add) {
     typedef typename C::T T;
     const T *a = (const T*)t.a + row, *b = (const T*)t.b;

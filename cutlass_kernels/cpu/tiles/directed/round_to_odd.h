@@ -1,5 +1,5 @@
 // Exact steps of tiles on processors whose rounding direction is a mode (ISA_MODES) and not part of the instruction. tiles.cpp uses them
-// for kinds GENERAL and RANDOM.
+// for kinds ANY_MODE and RANDOM.
 //
 // Under rounding down, a*b + c and -(-a*b - c) are the two directed results, for any operands. The odd one of them is the sum rounded to
 // odd. The rounding to the format is in integers (round_general), which the mode does not affect.

@@ -99,7 +99,8 @@ INL C32::V inverse_power(C32::V x) { return (C32::V)((C32::VU)splat_i<C32>(2 * C
 
 // Adds products [begin, end) with this stride (PAIRS: two in four), each times `scale` and truncated, to `total`.
 template <int ROWS, bool PAIRS = false>
-INL void add_truncated(const FloatStep& x, int row, int begin, int end, int stride, const C32::V (&scale)[ROWS][NV], C32::VI (&total)[ROWS][NV]) {
+INL void add_truncated(const FloatStep& x, int row, int begin, int end, int stride, const C32::V (&scale)[ROWS][NV],
+                       C32::VI (&total)[ROWS][NV]) {
     typedef C32::V V;
     for (int q = begin; q < end; q = after<PAIRS>(q, stride)) {
         V right[NV];
@@ -159,7 +160,8 @@ template <FusedEnd END, bool HELD, int ROWS, bool PAIRS = false> INL bool fused_
             const V back = inverse_power(scale[i][j]);
             float* const at = c + i * NR32 + j * C32::L;
             if (END == SHORT) {
-                const V old = load<V>(at), v = round_to<C32, SPECIAL>(float_odd(total[i][j]) * back, x.out.in_lanes, C32::VU{}) + (V){};
+                const V old = load<V>(at),
+                        v = round_to<C32, Rounding::OVERFLOWS>(float_odd(total[i][j]) * back, x.out.in_lanes, C32::VU{}) + (V){};
                 store(at, exponent_field(old) == 255 ? old : v);
             } else {
                 const V v = END == TOWARD_ZERO ? float_toward_zero(total[i][j]) : float_of(total[i][j]);

@@ -13,7 +13,7 @@ INL void add_register(const float* sum, int n, const FusedOut& out, float* c) {
     for (int i = 0; i < n; i += C32::L) {
         const V plain = load<V>(c + i) + load<V>(sum + i) + (V){},
                 both = (C32::VI)(plain == plain) ? plain : (V)splat_u<C32>(C32::NAN_BITS);
-        const V v = out.keep >= 0 ? both : round_to<C32, SPECIAL>(both, out.in_lanes, C32::VU{}) + (V){};
+        const V v = out.keep >= 0 ? both : round_to<C32, Rounding::OVERFLOWS>(both, out.in_lanes, C32::VU{}) + (V){};
         store(c + i, exponent_field(both) == 255 ? both : v);
     }
 }

@@ -30,7 +30,7 @@ template <class T> static void add_wide(T* s, const T* t, int nr, const double* 
         for (int j = 0; j < nr; ++j) total[j] = (double)t[i * nr + j] * (xa[i] * xb[j]);
         for (int j = 0; j < nr; j += C64::L) {
             const V exact = add_odd<C64>(load<V>(sum + j), load<V>(total + j));
-            store(sum + j, round_to<C64, GENERAL>(exact, k, (C64::VU){}));
+            store(sum + j, round_to<C64, Rounding::ANY_MODE>(exact, k, (C64::VU){}));
         }
         for (int j = 0; j < nr; ++j) s[i * nr + j] = (T)sum[j];
     }
@@ -53,7 +53,7 @@ template <class T> static void times_wide(T* x, int64_t n, double factor, const 
         for (int l = 0; l < C64::L; ++l) wide[l] = (double)x[i + l];
         const V v = load<V>(wide), p = v * f, rest = vfma(v, f, -p), error = select<C64>((C64::VI)(rest == rest), rest, (V){});
         const V exact = select<C64>((C64::VI)(error == (V){}), p, add_odd<C64>(p, error));
-        store(wide, round_to<C64, GENERAL>(exact, k, (C64::VU){}));
+        store(wide, round_to<C64, Rounding::ANY_MODE>(exact, k, (C64::VU){}));
         for (int l = 0; l < C64::L; ++l) x[i + l] = (T)wide[l];
     }
 }

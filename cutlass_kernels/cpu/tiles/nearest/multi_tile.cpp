@@ -11,14 +11,14 @@
 namespace gemmsim::NS {
 
 #if ISA_AVX2
-template <int KIND> static bool multi_tile_of(const Tile& t, const MultiTile& how) {
+template <Rounding KIND> static bool multi_tile_of(const Tile& t, const MultiTile& how) {
     return how.panels == 1 ? tiles_at_once<1, KIND>(t, how.tiles, how.rescaling) : tiles_at_once<2, KIND>(t, how.tiles, how.rescaling);
 }
 
 bool multi_tile(const Tile& t, MultiTile& how) {
     if (how.way == MultiTile::TRUNCATE) return truncated_multi_tile(t, how);
-    if (how.kind == NONE) return multi_tile_of<NONE>(t, how);
-    return how.kind == PLAIN ? multi_tile_of<PLAIN>(t, how) : multi_tile_of<SUB>(t, how);
+    if (how.kind == Rounding::NATIVE) return multi_tile_of<Rounding::NATIVE>(t, how);
+    return how.kind == Rounding::NORMAL ? multi_tile_of<Rounding::NORMAL>(t, how) : multi_tile_of<Rounding::SUBNORMALS>(t, how);
 }
 #else
 bool multi_tile(const Tile& t, MultiTile& how) { return truncated_multi_tile(t, how); }

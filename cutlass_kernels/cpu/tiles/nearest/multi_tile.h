@@ -1,12 +1,12 @@
 // Multi-tile kernels of plain nearest-even registers in float lanes whose steps are the carrier's own fused multiply-adds (AVX2,
-// MultiTile::SUMS; kinds NONE, PLAIN and SUB). One call computes up to three tiles in M and two panels in N.
+// MultiTile::SUMS; kinds NATIVE, NORMAL and SUBNORMALS). One call computes up to three tiles in M and two panels in N.
 //
 // A sum is ready after a fused multiply-add and three more operations, which take 13 cycles. In that time the processor can issue the four
 // instructions of ten other sums. The eight rows of one tile divide into groups of eight sums. Three rows of two panels are twelve sums,
 // and so are six rows of one panel. Twelve sums, the factor of the rounding, an element of A and intermediate values take all sixteen
 // registers of AVX2. So the step is written in assembly, which keeps the compiler from spilling.
 //
-// Kind SUB: sums below 2^emin are rounded on another grid, and the processor's flags detect them. Values are rescaled by the power of two
+// Kind SUBNORMALS: sums below 2^emin are rounded on another grid, and the processor's flags detect them. Values are rescaled by the power of two
 // that makes 2^emin the least normal float. A smaller sum then sets the flag of denormal operands or, where it became zero, the flag of
 // underflow. The flags are read once in many terms. If one is set, these terms are computed again from the sums before them, a few terms at
 // a time. Where that sets a flag again, a step that knows 2^emin computes these few terms from values that are not rescaled.
@@ -43,8 +43,9 @@ struct Rescaled {
     const Const<C32> add;
     const C32::V a, b, c, sum;  // a, b and c undo the rescaling of elements of A, of B and of sums; `sum` rescales sums
     Rescaled(const Tile& tile, const Rescaling& rescaling)
-        : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-rescaling.a))), b(splat<C32>(Const<C32>::power(-rescaling.b))),
-          c(splat<C32>(Const<C32>::power(-rescaling.a - rescaling.b))), sum(splat<C32>(Const<C32>::power(rescaling.a + rescaling.b))) {}
+        : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-rescaling.a))),
+          b(splat<C32>(Const<C32>::power(-rescaling.b))), c(splat<C32>(Const<C32>::power(-rescaling.a - rescaling.b))),
+          sum(splat<C32>(Const<C32>::power(rescaling.a + rescaling.b))) {}
 };
 
 // The address of a row's first element of A. `row` counts through several panels.
@@ -54,7 +55,7 @@ INL const float* row_of(const Tile& t, int row) { return (const float*)t.a + row
 // `pitch` elements from row to row.
 template <int ROWS>
 static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, const float* const* a, const float* b, float* c, int64_t pitch,
-                                                       int64_t from, int64_t to) {
+                                                         int64_t from, int64_t to) {
     typedef C32::V V;
     V s[ROWS][NV];
 #pragma GCC unroll 8
@@ -69,7 +70,7 @@ static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, cons
         for (int i = 0; i < ROWS; ++i) {
             const V left = splat<C32>(a[i][k * MR]) * x.a;
 #pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) s[i][j] = round_to<C32, SUB>(vfma(left, right[j], s[i][j]), x.add, C32::VU{});
+            for (int j = 0; j < NV; ++j) s[i][j] = round_to<C32, Rounding::SUBNORMALS>(vfma(left, right[j], s[i][j]), x.add, C32::VU{});
         }
     }
 #pragma GCC unroll 8
@@ -79,7 +80,7 @@ static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, cons
 }
 
 // The sums of ROWS rows of A and PANELS panels of B.
-template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
+template <int ROWS, int PANELS, Rounding KIND> struct MultiTileRows {
     typedef C32::V V;
     static constexpr int L = C32::L, NR = NV * L;
     // Terms between two reads of the flags: FIRST, at most LONGEST, and SHORTEST where a sum was small. QUIET_STEPS reads that find nothing
@@ -116,7 +117,7 @@ template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
         const float* left[ROWS];
         for (int i = 0; i < ROWS; ++i) left[i] = a[i] + from * MR;
         const float *b0 = b[0] + from * NR, *b1 = b[1] + from * NR;
-        if constexpr (KIND == NONE) return native_terms(left, b0, b1, n);
+        if constexpr (KIND == Rounding::NATIVE) return native_terms(left, b0, b1, n);
         const V factor = in_register(x.add.factor);
         for (int64_t k = 0; k < n; ++k, b0 += NR, b1 += NR) {
 #pragma GCC unroll 8
@@ -178,7 +179,7 @@ template <int ROWS, int PANELS, int KIND> struct MultiTileRows {
 // Adds the number of terms of the fallback to exact_steps.
 template <int ROWS, int PANELS>
 static __attribute__((noinline)) int64_t rows_slowly(const Rescaled& x, int row, int64_t k, int64_t to, int64_t& exact_steps) {
-    typedef MultiTileRows<ROWS, PANELS, SUB> Rows;
+    typedef MultiTileRows<ROWS, PANELS, Rounding::SUBNORMALS> Rows;
     Rows rows(x, row);
     rows.get();
     while (k < to) {
@@ -200,7 +201,7 @@ static __attribute__((noinline)) int64_t rows_slowly(const Rescaled& x, int row,
 
 // All terms of rescaled panels. Returns the cost of what was computed again, in terms.
 template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_checked_at_once(const Rescaled& x, int row) {
-    typedef MultiTileRows<ROWS, PANELS, SUB> Rows;
+    typedef MultiTileRows<ROWS, PANELS, Rounding::SUBNORMALS> Rows;
     Rows rows(x, row);
     int64_t n = Rows::FIRST, quiet = 0, again = 0, exact_steps = 0;  // at first every read of the flags doubles n
     rows.get();
@@ -227,8 +228,8 @@ template <int ROWS, int PANELS> static __attribute__((noinline)) int64_t rows_ch
     return again + exact_steps * Rows::EXACT_STEPS_NEEDED;
 }
 
-template <int ROWS, int PANELS, int KIND> static __attribute__((noinline)) int64_t rows_at_once(const Rescaled& x, int row) {
-    if constexpr (KIND == SUB) return rows_checked_at_once<ROWS, PANELS>(x, row);
+template <int ROWS, int PANELS, Rounding KIND> static __attribute__((noinline)) int64_t rows_at_once(const Rescaled& x, int row) {
+    if constexpr (KIND == Rounding::SUBNORMALS) return rows_checked_at_once<ROWS, PANELS>(x, row);
     MultiTileRows<ROWS, PANELS, KIND> rows(x, row);
     rows.run();
     return 0;
@@ -236,7 +237,7 @@ template <int ROWS, int PANELS, int KIND> static __attribute__((noinline)) int64
 
 // Computes the next of `left` rows, twelve sums where possible. Returns the number of rows, and adds the result of rows_at_once() to
 // `again`.
-template <int PANELS, int KIND> static int some_rows(const Rescaled& x, int row, int left, int64_t& again) {
+template <int PANELS, Rounding KIND> static int some_rows(const Rescaled& x, int row, int left, int64_t& again) {
     if constexpr (PANELS == 1) {
         if (left % 6 == 0 || left == 16 || left == 10) return again += rows_at_once<6, 1, KIND>(x, row), 6;
         return again += rows_at_once<4, 1, KIND>(x, row), 4;
@@ -247,7 +248,7 @@ template <int PANELS, int KIND> static int some_rows(const Rescaled& x, int row,
 }
 
 // Returns false where the terms computed again cost more than a third of all.
-template <int PANELS, int KIND> static bool tiles_at_once(const Tile& t, int tiles, const Rescaling& rescaling) {
+template <int PANELS, Rounding KIND> static bool tiles_at_once(const Tile& t, int tiles, const Rescaling& rescaling) {
     const Rescaled x(t, rescaling);
     const int rows = tiles * (int)MR;
     const int64_t most = rows / (PANELS == 1 ? 4 : 2) * t.k;
@@ -256,7 +257,7 @@ template <int PANELS, int KIND> static bool tiles_at_once(const Tile& t, int til
         row += some_rows<PANELS, KIND>(x, row, rows - row, again);
         if (3 * again > most) return false;
     }
-    if (KIND == SUB && rescaling.a + rescaling.b) times((float*)t.c, rows * PANELS * NV * C32::L, x.c);
+    if (KIND == Rounding::SUBNORMALS && rescaling.a + rescaling.b) times((float*)t.c, rows * PANELS * NV * C32::L, x.c);
     return 3 * again <= all;
 }
 

@@ -136,12 +136,14 @@ template <class Kernel> static bool tiles_rescaled(const Tile& t, MultiTile& how
     return true;
 }
 
-// The entry point: kinds PLAIN and SUB to nearest even, and kind FAST in other modes.
+// The entry point: kinds NORMAL and SUBNORMALS to nearest even, and kind DIRECTED in other modes.
 static bool truncated_multi_tile(const Tile& t, MultiTile& how) {
     switch (t.add->mode) {
         case RNE: return tiles_rescaled<TruncateNearest>(t, how);
         case RNA: return tiles_rescaled<TruncateInMode<RNA>>(t, how);
-        case SR: return has_wide_random_bits(*t.add) ? tiles_rescaled<TruncateStochastic<true>>(t, how) : tiles_rescaled<TruncateStochastic<false>>(t, how);
+        case SR:
+            return has_wide_random_bits(*t.add) ? tiles_rescaled<TruncateStochastic<true>>(t, how)
+                                                : tiles_rescaled<TruncateStochastic<false>>(t, how);
         case RU: return tiles_rescaled<TruncateInMode<RU>>(t, how);
         case RD: return tiles_rescaled<TruncateInMode<RD>>(t, how);
         default: return tiles_rescaled<TruncateInMode<RTZ>>(t, how);

@@ -17,13 +17,12 @@
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
 
-constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
-
 // The fallback: terms [from, from + n) of ROWS rows without speculation. Steps to odd run under two modes where the direction of rounding
 // is a mode of the processor (mode_switch.h).
-template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)) void exact_segment(const Tile& t, int row, int64_t from,
-                                                                                               int64_t n, const Const<C>& mul,
-                                                                                               const Const<C>& add) {
+template <class C, int STEP, Rounding KIND, int ROWS> static __attribute__((noinline)) void exact_segment(const Tile& t, int row,
+                                                                                                          int64_t from, int64_t n,
+                                                                                                          const Const<C>& mul,
+                                                                                                          const Const<C>& add) {
     typedef typename C::T T;
 #if ISA_MODES
     if (to_odd(STEP)) return run_in_two_modes<C, STEP, KIND, ROWS>(t, row, from, from + n, mul, add);
@@ -33,11 +32,11 @@ template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)
 }
 
 // The type that checks sums or products.
-template <class C, int KIND, bool SHORT, bool MIDPOINTS> struct ChecksFor {
-    typedef Seen<C, MIDPOINTS, KIND != PLAIN, (KIND > SUB)> type;
+template <class C, Rounding KIND, bool SHORT, bool MIDPOINTS> struct ChecksFor {
+    typedef Seen<C, MIDPOINTS, KIND != Rounding::NORMAL, (KIND > Rounding::SUBNORMALS)> type;
 };
 #if ISA_AVX2
-template <bool MIDPOINTS> struct ChecksFor<C32, SUB, true, MIDPOINTS> {
+template <bool MIDPOINTS> struct ChecksFor<C32, Rounding::SUBNORMALS, true, MIDPOINTS> {
     typedef SeenRescaled<C32, MIDPOINTS> type;
 };
 #endif
@@ -49,7 +48,7 @@ template <bool MIDPOINTS> struct ChecksFor<C32, SUB, true, MIDPOINTS> {
 enum Sums : int { UNSEEN = 0, MAGNITUDES = 1, ALL = 2 };
 // Speculates on the terms of ROWS rows from `from` on. run() returns where it ended: at the tile's end, or earlier where the checks fail
 // often or where the sums do not allow a start.
-template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Speculative {
+template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT> struct Speculative {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -59,7 +58,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     // The sums need more CPU registers than there are. They stay in the first-level cache; a clobber of memory keeps the compiler from
     // copying them to registers.
     static constexpr bool IN_CACHE = ISA_MODES && !ISA_NEON && !SHORT && ROWS * NV > 8;
-    static constexpr bool SMALL = KIND != PLAIN, LARGE = KIND > SUB;
+    static constexpr bool SMALL = KIND != Rounding::NORMAL, LARGE = KIND > Rounding::SUBNORMALS;
     typedef typename ChecksFor<C, KIND, SHORT, to_odd(STEP) && SUMS == ALL>::type Checked;
     typedef typename ChecksFor<C, KIND, SHORT, false>::type CheckedProducts;  // products need no check for midpoints
 
@@ -106,7 +105,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     }
 #if ISA_MODES
     // x rounded, also below 2^emin. Sets `wrong` where that may be wrong: on a midpoint or, with LARGE, past the format's end. Without
-    // MIDPOINTS only midpoints below 2^emin count. There, kind FTZ counts every x but zero.
+    // MIDPOINTS only midpoints below 2^emin count. There, kind FLUSH counts every x but zero.
     template <bool MIDPOINTS> static INL_MEMBER V recompute(V x, const CheckConstants<C>& w, const Const<C>& f, VI& wrong) {
         const VI on = MIDPOINTS ? w.on_midpoint(x) : VI{};
         if (!SMALL) {
@@ -115,7 +114,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
         }
         const V r = round_magic<C, true, true>(x, f);
         const VI small = w.below_normal(x);
-        wrong |= small ? (KIND == FTZ ? (VI)(x != V{}) : (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum)) : on;
+        wrong |= small ? (KIND == Rounding::FLUSH ? (VI)(x != V{}) : (VI)(((VU)(x - r) & ~C::SIGN) == f.half_quantum)) : on;
         if (LARGE) wrong |= w.beyond(x);
         return r;
     }
@@ -142,7 +141,9 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
 
     // On AVX2, SHORT applies to every other vector, so that half of the roundings use the multipliers and half the adders.
     static constexpr bool is_short(int j) { return SHORT && (ISA_DIRECTED || j % 2); }
-    static INL_MEMBER V far(V x, const CheckConstants<C>& w, int j) { return is_short(j) ? w.template far<true>(x) : w.template far<false>(x); }
+    static INL_MEMBER V far(V x, const CheckConstants<C>& w, int j) {
+        return is_short(j) ? w.template far<true>(x) : w.template far<false>(x);
+    }
     static INL_MEMBER V near(V x, V far, const CheckConstants<C>& w, int j) {
         return is_short(j) ? w.template near<true>(x, far) : w.template near<false>(x, far);
     }
@@ -194,7 +195,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     }
 };
 
-template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT>
+template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT>
 static __attribute__((noinline)) int64_t rows_speculative(const Tile& t, int row, int64_t from, const Const<C>& mul, const Const<C>& add) {
     Speculative<C, STEP, KIND, SUMS, ROWS, SHORT> rows(t, row, from, mul, add);
     return rows.run();
@@ -204,7 +205,7 @@ static __attribute__((noinline)) int64_t rows_speculative(const Tile& t, int row
 constexpr int64_t FIRST_SEGMENT = 64;
 // Speculates on all terms of ROWS rows. Where speculation ends early, the fallback computes `before` terms before another attempt; `before`
 // doubles each time.
-template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT = false>
+template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT = false>
 INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& add, int64_t& before) {
     for (int64_t k = 0;; before *= 2) {
         k = rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
@@ -216,27 +217,26 @@ INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& 
     }
 }
 
-// The most bits of a format to which doubles are rounded in two instructions (SHORT in checks.h).
-constexpr int SHORT_BITS_OF_DOUBLES = 25;
-
 // Whether eight rows may use SHORT: for all sums on AVX-512, for every other one on AVX2, and there only where panels are rescaled.
-template <class C, int STEP, int KIND> constexpr bool short_rounds() {
-    if (ISA_DIRECTED) return KIND <= SUB && STEP == FMA_ODD;
-    return sizeof(typename C::T) == 4 && !ISA_NEON && KIND == SUB;
+template <class C, int STEP, Rounding KIND> constexpr bool short_rounds() {
+    if (ISA_DIRECTED) return KIND <= Rounding::SUBNORMALS && STEP == FMA_ODD;
+    return sizeof(typename C::T) == 4 && !ISA_NEON && KIND == Rounding::SUBNORMALS;
 }
-template <class C, int KIND> constexpr bool can_rescale() { return sizeof(typename C::T) == 4 && KIND == SUB && ISA_MODES && !ISA_NEON; }
+template <class C, Rounding KIND> constexpr bool can_rescale() {
+    return sizeof(typename C::T) == 4 && KIND == Rounding::SUBNORMALS && ISA_MODES && !ISA_NEON;
+}
 
-template <class C, int STEP, int KIND, int SUMS> INL void speculate_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
+template <class C, int STEP, Rounding KIND, int SUMS> INL void speculate_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
     int64_t before = FIRST_SEGMENT;
     if constexpr (short_rounds<C, STEP, KIND>()) {
-        constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS : SHORT_BITS_OF_DOUBLES;
+        constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS_OF_FLOATS : SHORT_BITS_OF_DOUBLES;
         const bool narrow = t.add->p <= MOST && (STEP < MA_NEAR || t.mul->p <= MOST);
         if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
     }
     speculate<C, STEP, KIND, SUMS, 8>(t, 0, mul, add, before);
 }
 
-template <class C, int STEP, int KIND, int SUMS> INL void rows_of_speculative(const Tile& t) {
+template <class C, int STEP, Rounding KIND, int SUMS> INL void rows_of_speculative(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     if (t.rows == 8) return speculate_eight<C, STEP, KIND, SUMS>(t, mul, add);
     for (int row = 0; row < t.rows; row += 2) {
@@ -246,31 +246,25 @@ template <class C, int STEP, int KIND, int SUMS> INL void rows_of_speculative(co
     }
 }
 
-template <class C, int STEP, int KIND, int SUMS> static void tile_of_speculative(const Tile& t) {
+template <class C, int STEP, Rounding KIND, int SUMS> static void tile_of_speculative(const Tile& t) {
 #if ISA_AVX2 || ISA_AVX512
-    if constexpr (sizeof(typename C::T) == 4 && KIND == SUB)
+    if constexpr (sizeof(typename C::T) == 4 && KIND == Rounding::SUBNORMALS)
         if (t.scaled_by) return rows_of_speculative<C, STEP, KIND, SUMS>(RescaledTile(t));
 #endif
     rows_of_speculative<C, STEP, KIND, SUMS>(t);
 }
-
-// The fewest discarded bits for which speculation pays. Sums of random data are on a midpoint once in 2^(discarded bits). With fewer bits
-// rounding to odd by embedded rounding is faster.
-constexpr int LEAST_DROPPED = 11;
 
 // nearest_sums: whether the nearest sum of a rounded product and a value of the format rounds right, on midpoints too. This is lemma A of
 // product/bounds.h. one_grid: whether such sums below 2^emin are exact, because products are multiples of the register's quantum.
 inline bool nearest_sums(const gemmsim::Cast& mul, const gemmsim::Cast& add, int bits) { return mul.p <= add.p && 2 * add.p <= bits - 1; }
 inline bool one_grid(const gemmsim::Cast& mul, const gemmsim::Cast& add) { return mul.emin - mul.p >= add.emin - add.p; }
 
-// Entry point of kinds PLAIN (steps to odd only) to FTZ.
-template <class C, int STEP, int KIND> static void tile_speculative(const Tile& t) {
-    const int dropped = C::MB + 1 - (STEP == MA_ODD && t.mul->p > t.add->p ? t.mul->p : t.add->p);
-    if (ISA_DIRECTED && to_odd(STEP) && dropped < LEAST_DROPPED) return tile<C, STEP, KIND>(t);
-    if constexpr (STEP >= MA_NEAR && KIND <= SUB) {
+// Entry point of kinds NORMAL (steps to odd only) to FLUSH.
+template <class C, int STEP, Rounding KIND> static void tile_speculative(const Tile& t) {
+    if constexpr (STEP >= MA_NEAR && KIND <= Rounding::SUBNORMALS) {
         const bool nearest = STEP == MA_NEAR || nearest_sums(*t.mul, *t.add, C::MB + 1);
-        if (nearest && (KIND == PLAIN || one_grid(*t.mul, *t.add))) return tile_of_speculative<C, STEP, KIND, UNSEEN>(t);
-        if constexpr (STEP == MA_ODD && KIND == SUB)
+        if (nearest && (KIND == Rounding::NORMAL || one_grid(*t.mul, *t.add))) return tile_of_speculative<C, STEP, KIND, UNSEEN>(t);
+        if constexpr (STEP == MA_ODD && KIND == Rounding::SUBNORMALS)
             if (nearest) return tile_of_speculative<C, STEP, KIND, MAGNITUDES>(t);
     }
     tile_of_speculative<C, STEP, KIND, ALL>(t);

@@ -1,5 +1,4 @@
 // Speculative kernels of a plain nearest-even register in float lanes that truncate the bits of its sums, four rows at a time.
-// tile_nearest() below chooses them.
 //
 // Sums on a midpoint are computed again in any case (speculative.h), so that the rounding of the others need not handle ties. Half of the
 // last place is added to the bits, and the bits below that place are cleared: two short instructions. A sum is on a midpoint if nothing is
@@ -82,14 +81,15 @@ constexpr int TRUNCATED_ROWS = 4;  // rows that are checked together
 
 // The fallback for one vector's step. Of exact steps it tries truncation first. Under modes it then tries a rounding by a power of two, and
 // takes double lanes last.
-template <int STEP, int KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C32::V s, const Places& w, const CheckConstants<C32>& checks,
-                                                   const Const<C32>& add, const Const<C64>& wide) {
+template <int STEP, Rounding KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C32::V s, const Places& w,
+                                                                const CheckConstants<C32>& checks, const Const<C32>& add,
+                                                                const Const<C64>& wide) {
     typedef C32::VU VU;
     if (STEP == FMA_ODD) {
         const C32::V x = vfma(a, b, s);
         const VU t = (VU)x + w.half;
         C32::VI inexact = (C32::VI)((VU)(t & w.low) == VU{});
-        if (KIND != PLAIN) inexact |= checks.below_normal(x);
+        if (KIND != Rounding::NORMAL) inexact |= checks.below_normal(x);
         if (__builtin_expect(none_set(inexact), 1)) return (C32::V)(t & w.keep);
 #if ISA_MODES
         C32::VI wrong = {};
@@ -119,7 +119,8 @@ struct TruncatedTile {
 template <int TERMS> constexpr int RARE = TERMS == 1 ? 4 : ISA_DIRECTED ? 8 : 56;
 
 // The fallback for terms [k, k + n), from the sums in the tile's c.
-template <int STEP, int KIND> static __attribute__((noinline)) void recompute_segment(const TruncatedTile& x, int row, int64_t k, int n) {
+template <int STEP, Rounding KIND> static __attribute__((noinline)) void recompute_segment(const TruncatedTile& x, int row, int64_t k,
+                                                                                           int n) {
     const Places places(x.t.add->p);
     const float *a = (const float*)x.t.a + k * MR + row, *b = (const float*)x.t.b + k * NV * C32::L;
     for (int u = 0; u < n; ++u)
@@ -131,7 +132,7 @@ template <int STEP, int KIND> static __attribute__((noinline)) void recompute_se
             }
 }
 
-template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
+template <int STEP, Rounding KIND, int SMALLNESS> struct TruncatedRows {
     typedef C32::V V;
     typedef C32::VU VU;
     static constexpr bool TIES = STEP == FMA_ODD;
@@ -233,7 +234,7 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
 };
 
 // Terms [from, to) of four rows. Returns where it ended: at `to`, or earlier where the checks fail often.
-template <int STEP, int KIND, int SMALLNESS>
+template <int STEP, Rounding KIND, int SMALLNESS>
 static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
     TruncatedRows<STEP, KIND, SMALLNESS> rows(x, row, from, to);
     return rows.run();
@@ -241,7 +242,8 @@ static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, 
 
 // Terms [from, to) of four or eight rows. Of eight rows the second four run to where the first four ended, and the fallback then takes all
 // eight. Where checks of the first four fail often, those of the others most likely do as well. The fallback is faster for eight rows.
-template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
+template <int STEP, Rounding KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from,
+                                                                                       int64_t to) {
     int64_t k = from;
     for (int64_t before = FIRST_SEGMENT; k < to; before *= 2) {
         const int64_t at = rows_truncated<STEP, KIND, SMALLNESS>(x, row, k, to);
@@ -252,7 +254,7 @@ template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncate
     }
 }
 
-template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Tile& t) {
+template <int STEP, Rounding KIND, int SMALLNESS> static void all_truncated(const Tile& t) {
     const TruncatedTile x(t);
     if (t.rows == 2 * TRUNCATED_ROWS) return walk_truncated<STEP, KIND, SMALLNESS, 2 * TRUNCATED_ROWS>(x, 0, 0, t.k);
     int row = 0;
@@ -264,23 +266,15 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Ti
     }
 }
 
-constexpr int HALF_OF_BITS = 16;
-
-// Entry point of kinds PLAIN (steps to odd only) to FTZ: truncation where it applies, else tile_speculative().
-template <class C, int STEP, int KIND> static void tile_nearest(const Tile& t) {
-    if constexpr (sizeof(typename C::T) == 4 && (STEP == FMA_ODD || (STEP == FMA_NEAR && ISA_DIRECTED)) && KIND <= SUB) {
-        const int dropped = C::MB + 1 - t.add->p;
-        // Sums of exact products are often on midpoints. AVX2 computes two rows (speculative.h) again faster than four.
-        const bool often = !ISA_DIRECTED && dropped < HALF_OF_BITS && t.exact_products;
-        if (dropped >= LEAST_DROPPED && t.rows >= TRUNCATED_ROWS && !often) {
-            if constexpr (KIND == PLAIN) {
-                if (!ISA_DIRECTED && dropped >= HALF_OF_BITS) return tile_truncated<STEP, KIND, IN_16_BITS>(t);
-                return tile_truncated<STEP, KIND, NOT_SMALL>(t);
-            } else if (t.scaled_by) return tile_truncated<STEP, KIND, RESCALED>(RescaledTile(t));
-            else if constexpr (ISA_DIRECTED) return tile_truncated<STEP, KIND, SMALL_MAGNITUDES>(t);
-        }
+// Entry point of kinds NORMAL and SUBNORMALS.
+template <int STEP, Rounding KIND> static void tile_truncated(const Tile& t) {
+    if constexpr (KIND == Rounding::NORMAL) {
+        if (!ISA_DIRECTED && C32::MB + 1 - t.add->p >= HALF_OF_FLOAT) return all_truncated<STEP, KIND, IN_16_BITS>(t);
+        return all_truncated<STEP, KIND, NOT_SMALL>(t);
+    } else {
+        if (!ISA_DIRECTED || t.scaled_by) return all_truncated<STEP, KIND, RESCALED>(RescaledTile(t));
+        if constexpr (ISA_DIRECTED) all_truncated<STEP, KIND, SMALL_MAGNITUDES>(t);
     }
-    tile_speculative<C, STEP, KIND>(t);
 }
 
 }  // namespace gemmsim::NS

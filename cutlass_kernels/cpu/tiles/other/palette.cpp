@@ -1,9 +1,9 @@
 // Palette kernels of both carriers for one instruction set.
 #include "vec.h"
 #if ISA_AVX512
-#define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 8 : 4)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::OVERFLOWS ? 8 : 4)
 #elif ISA_AVX2 || ISA_NEON
-#define ISA_BLOCK(kind) ((kind) <= SPECIAL ? 4 : 2)
+#define ISA_BLOCK(kind) ((kind) <= Rounding::OVERFLOWS ? 4 : 2)
 #else
 #define ISA_BLOCK(kind) 2
 #endif

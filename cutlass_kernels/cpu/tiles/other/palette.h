@@ -73,9 +73,11 @@ template <class T> struct PaletteRunner {
     PaletteRunner(const Isa& isa_, const Members& m, int nr_, const Stats& a, const Stats& b, Report* used)
         : isa(isa_), members(m), carrier(sizeof(T) == 4 ? 0 : 1), nr(nr_), report(used) {
         runners.reserve(m.requests.size());
-        for (size_t i = 0; i < m.requests.size(); ++i)
+        for (size_t i = 0; i < m.requests.size(); ++i) {
             runners.emplace_back(isa, m.requests[i], m.carriers[i], nr, m.orders[i].map(), a, b, EMPTY_STATS,
                                  isa.directed == Isa::DIRECTED ? Isa::DIRECTED : Isa::NEAREST);
+            runners.back().choose_kernels();
+        }
     }
 
     static constexpr uint32_t bit(int i) { return 1u << i; }
@@ -95,9 +97,9 @@ template <class T> struct PaletteRunner {
     }
 
     // Returns a member's kind in a pass of several. For rounding to odd, such a pass has only the kind for any mode.
-    int shared_kind(int i) const {
-        const int kind = runners[i].choice.kind;
-        return (kind == FAST || kind == FAST_CLAMP) && members.requests[i].add.mode == RO ? (int)GENERAL : kind;
+    Rounding shared_kind(int i) const {
+        const Rounding kind = runners[i].choice.kind;
+        return kind >= Rounding::DIRECTED && members.requests[i].add.mode == RO ? Rounding::ANY_MODE : kind;
     }
 
     // Finds the members that share a pass: those of one mode, by the instructions of that mode. If one member needs the kernel for any
@@ -108,29 +110,29 @@ template <class T> struct PaletteRunner {
         for (int mode = 0; mode <= SR; ++mode) sets[mode] = 0;
         for (int i = 0; i < (int)runners.size(); ++i) {
             const Request& r = members.requests[i];
-            const int kind = shared_kind(i);
+            const Rounding kind = shared_kind(i);
             if (!(present & bit(i)) || !plain_register(r) || r.fused != fused || r.add.mode >= SR) continue;
-            if (kind == NONE || kind == RANDOM || kind > FAST_CLAMP) continue;
+            if (runners[i].choice.path != Path::TILES || kind == Rounding::NATIVE || kind == Rounding::STOCHASTIC) continue;
             all |= bit(i);
-            sets[kind == GENERAL ? 0 : r.add.mode] |= bit(i);
-            general = general || kind == GENERAL;
+            sets[kind == Rounding::ANY_MODE ? 0 : r.add.mode] |= bit(i);
+            general = general || kind == Rounding::ANY_MODE;
         }
         if (!general) return;
         for (int mode = 0; mode <= SR; ++mode) sets[mode] = 0;
         sets[0] = all;
     }
 
-    // Returns a kind that rounds like each member's own. SPECIAL also clamps to the largest value, if overflow means that.
-    int kind_of(uint32_t set) const {
-        int kind = PLAIN;
+    // Returns a kind that rounds like each member's own. OVERFLOWS also clamps to the largest value, if overflow means that.
+    Rounding kind_of(uint32_t set) const {
+        Rounding kind = Rounding::NORMAL;
         bool fast = true;
         for (int i = 0; i < (int)runners.size(); ++i) {
             if (!(set & bit(i))) continue;
-            const int k = shared_kind(i);
-            fast = fast && k >= FAST;
+            const Rounding k = shared_kind(i);
+            fast = fast && k >= Rounding::DIRECTED;
             kind = k > kind ? k : kind;
         }
-        return kind > GENERAL && !fast ? (int)GENERAL : kind;
+        return kind > Rounding::ANY_MODE && !fast ? Rounding::ANY_MODE : kind;
     }
 
     void pass(const Tile& t, const uint8_t* places, uint32_t set, uint32_t present) {
@@ -154,10 +156,10 @@ template <class T> struct PaletteRunner {
             if (runners[i].choice.step > p.step) p.step = runners[i].choice.step;  // to odd, if any member needs it
             report->proofs &= runners[i].choice.proofs;
         }
-        report->used[carrier][p.step][p.kind] = 1;
+        report->add(Kernel::PALETTE, carrier, p.step, p.kind);
         PaletteTile bet = p;
         bool won = false;
-        if ((p.kind == SAT || p.kind == SPECIAL) && speculation(set, &bet)) { won = in_parts(bet); }
+        if ((p.kind == Rounding::SATURATE || p.kind == Rounding::OVERFLOWS) && speculation(set, &bet)) { won = in_parts(bet); }
         if (!won) in_parts(p);
     }
     bool in_parts(PaletteTile p) const {
@@ -175,14 +177,14 @@ template <class T> struct PaletteRunner {
     // Prepares the kernel without clamps for members that could overflow, on the assumption that none does (short_runs.h does so for one
     // member). False: some member has no such kernel.
     bool speculation(uint32_t set, PaletteTile* p) const {
-        p->kind = SUB;
+        p->kind = Rounding::SUBNORMALS;
         p->steps = INT64_MAX;
         for (int i = 0; i < (int)runners.size(); ++i) {
             if (!(set & bit(i))) continue;
             const Choice& c = runners[i].choice;
             p->most[i] = INFINITY;
-            if (c.kind <= SUB) continue;
-            if (c.runs.kind != SUB || c.runs.shape != RunsPlan::ONE) return false;
+            if (c.kind <= Rounding::SUBNORMALS) continue;
+            if (c.runs.kind != RunsRounding::SUBNORMALS || c.runs.shape != RunsPlan::ONE) return false;
             p->most[i] = c.runs.speculation.most;
             if (c.runs.speculation.steps < p->steps) p->steps = c.runs.speculation.steps;
         }
@@ -192,7 +194,6 @@ template <class T> struct PaletteRunner {
     void alone(Tile t, uint32_t set) {
         int i = 0;
         while (set >> (i + 1)) ++i;
-        const Choice& c = runners[i].choice;
         if (window) {
             window->reorder(members.orders[i]);
         } else if (members.orders[i].at()) {
@@ -208,8 +209,7 @@ template <class T> struct PaletteRunner {
             t.b = to_b;
         }
         runners[i].run(t, nullptr, nullptr, 0, TileScales(), nullptr, window);
-        report->proofs &= c.proofs;
-        report->used[c.carrier][c.step][c.kind] = 1;
+        runners[i].add_to(report);
     }
 };
 

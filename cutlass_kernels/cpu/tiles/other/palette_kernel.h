@@ -8,35 +8,36 @@
 namespace gemmsim::NS {
 
 // Takes the constants of `m` in the lanes of `mask` (or in all lanes), but only those that the kind reads.
-template <class C, int KIND, bool ALL> INL void blend(Const<C>& k, const Const<C>& m, typename C::VI mask) {
-    const bool magic = KIND <= SPECIAL, fast = KIND == FAST || KIND == FAST_CLAMP, clamps = KIND == SPECIAL || KIND == FAST_CLAMP;
+template <class C, Rounding KIND, bool ALL> INL void blend(Const<C>& k, const Const<C>& m, typename C::VI mask) {
+    const bool magic = KIND <= Rounding::OVERFLOWS, fast = KIND == Rounding::DIRECTED || KIND == Rounding::DIRECTED_CLAMP,
+               clamps = KIND == Rounding::OVERFLOWS || KIND == Rounding::DIRECTED_CLAMP;
 #define BLEND(field) k.field = ALL ? m.field : mask ? m.field : k.field
     if (magic) BLEND(factor);
-    if (magic && KIND >= SUB && !SPLIT_FLOOR) BLEND(magic_add);
-    if (magic && KIND >= SUB) BLEND(magic_min);
+    if (magic && KIND >= Rounding::SUBNORMALS && !SPLIT_FLOOR) BLEND(magic_add);
+    if (magic && KIND >= Rounding::SUBNORMALS) BLEND(magic_min);
     if (fast) BLEND(power_min), BLEND(normal_from);
-    if (KIND >= SUB) BLEND(keep_sign);
-    if (KIND >= SAT && KIND != FAST) BLEND(lo), BLEND(hi);
+    if (KIND >= Rounding::SUBNORMALS) BLEND(keep_sign);
+    if (KIND >= Rounding::SATURATE && KIND != Rounding::DIRECTED) BLEND(lo), BLEND(hi);
     if (clamps) BLEND(big_lo), BLEND(big_hi);
-    if (clamps || KIND == GENERAL) BLEND(over_pos), BLEND(over_neg);
-    if (fast || KIND == GENERAL) BLEND(base);
-    if (KIND == GENERAL) {
+    if (clamps || KIND == Rounding::ANY_MODE) BLEND(over_pos), BLEND(over_neg);
+    if (fast || KIND == Rounding::ANY_MODE) BLEND(base);
+    if (KIND == Rounding::ANY_MODE) {
         BLEND(inf_pos), BLEND(inf_neg), BLEND(emin_b), BLEND(ftz_extra), BLEND(flush), BLEND(half_quantum), BLEND(quantum);
         BLEND(near), BLEND(rna), BLEND(rne), BLEND(pos), BLEND(neg), BLEND(odd);
     }
 #undef BLEND
 }
 
-template <class C, int KIND> INL typename C::V round_lanes(typename C::V s, const Const<C>& k) {
+template <class C, Rounding KIND> INL typename C::V round_lanes(typename C::V s, const Const<C>& k) {
     typedef typename C::V V;
     typedef typename C::VU VU;
-    if (KIND != GENERAL) return round_to<C, KIND>(s, k, (VU){});
+    if (KIND != Rounding::ANY_MODE) return round_to<C, KIND>(s, k, (VU){});
     const V v = round_general<C, false>(s, k, (VU){});  // this keeps the sign of every zero (lane_constants)
     return (V)((VU)v & ~((VU)(v == (V){}) & C::SIGN & ~k.keep_sign));
 }
 
 // Steps with constants for each lane. MODE is used only where rounding is directed.
-template <class C, int STEP, int KIND, int MODE> struct LaneStep {
+template <class C, int STEP, Rounding KIND, int MODE> struct LaneStep {
     typedef typename C::V V;
     static INL_MEMBER V step(V a, V b, V s, const Const<C>& mul, const Const<C>& add) {
         if (STEP == FMA_NEAR) return round_lanes<C, KIND>(vfma(a, b, s), add);
@@ -46,13 +47,13 @@ template <class C, int STEP, int KIND, int MODE> struct LaneStep {
     }
 };
 #if ISA_AVX512
-template <class C, int STEP, int MODE> struct LaneStep<C, STEP, FAST, MODE> {
+template <class C, int STEP, int MODE> struct LaneStep<C, STEP, Rounding::DIRECTED, MODE> {
     typedef typename C::V V;
     static INL_MEMBER V step(V a, V b, V s, const Const<C>& mul, const Const<C>& add) {
         return step_directed<C, STEP, MODE, false>(a, b, s, mul, add, (typename C::VU){}, (typename C::VU){});
     }
 };
-template <class C, int STEP, int MODE> struct LaneStep<C, STEP, FAST_CLAMP, MODE> {
+template <class C, int STEP, int MODE> struct LaneStep<C, STEP, Rounding::DIRECTED_CLAMP, MODE> {
     typedef typename C::V V;
     static INL_MEMBER V step(V a, V b, V s, const Const<C>& mul, const Const<C>& add) {
         return step_directed<C, STEP, MODE, true>(a, b, s, mul, add, (typename C::VU){}, (typename C::VU){});
@@ -118,7 +119,7 @@ template <class C> static void lane_bounds(const PaletteTile& p, typename C::V (
         }
 }
 
-template <class C, int KIND> static void lane_constants(const PaletteTile& p, const Cast* const* casts, Const<C> (*out)[NV]) {
+template <class C, Rounding KIND> static void lane_constants(const PaletteTile& p, const Cast* const* casts, Const<C> (*out)[NV]) {
     bool first = true;
     for (int m = 0; m < MAX_MEMBERS; ++m) {
         if (!(p.members >> m & 1)) continue;
@@ -136,7 +137,7 @@ template <class C, int KIND> static void lane_constants(const PaletteTile& p, co
     }
 }
 
-template <class C, int STEP, int KIND, int MODE = RNE> static bool tile_lanes(const PaletteTile& p) {
+template <class C, int STEP, Rounding KIND, int MODE = RNE> static bool tile_lanes(const PaletteTile& p) {
     enum { BLOCK = ISA_BLOCK(KIND) };
     typedef LaneStep<C, STEP, KIND, MODE> S;
     typedef typename C::T T;
@@ -145,8 +146,8 @@ template <class C, int STEP, int KIND, int MODE = RNE> static bool tile_lanes(co
     if (STEP >= MA_NEAR) lane_constants<C, KIND>(p, p.mul, mul);
     const T *a = (const T*)p.t.a, *b = (const T*)p.t.b;
     T* c = (T*)p.t.c;
-    typename C::V bounds[KIND == SUB ? MR : 1][NV];
-    const bool speculation = KIND == SUB && p.steps;
+    typename C::V bounds[KIND == Rounding::SUBNORMALS ? MR : 1][NV];
+    const bool speculation = KIND == Rounding::SUBNORMALS && p.steps;
     if (speculation) lane_bounds<C>(p, bounds);
     typename C::VI lost = {};
     auto rows = [&](auto count, int row) {
@@ -169,7 +170,7 @@ template <class C, int STEP, int KIND, int MODE = RNE> static bool tile_lanes(co
 }
 
 #if ISA_AVX512
-template <class C, int STEP, int KIND> static bool tile_lanes_mode(const PaletteTile& p) {
+template <class C, int STEP, Rounding KIND> static bool tile_lanes_mode(const PaletteTile& p) {
     switch (p.mode) {
         case RNA: return tile_lanes<C, STEP, KIND, RNA>(p);
         case RTZ: return tile_lanes<C, STEP, KIND, RTZ>(p);
@@ -182,14 +183,14 @@ template <class C, int STEP, int KIND> static bool tile_lanes_mode(const Palette
 template <class C, int STEP> static bool tile_lanes_kind(const PaletteTile& p) {
     switch (p.kind) {
 #if ISA_AVX512
-        case FAST: return tile_lanes_mode<C, STEP, FAST>(p);
-        case FAST_CLAMP: return tile_lanes_mode<C, STEP, FAST_CLAMP>(p);
+        case Rounding::DIRECTED: return tile_lanes_mode<C, STEP, Rounding::DIRECTED>(p);
+        case Rounding::DIRECTED_CLAMP: return tile_lanes_mode<C, STEP, Rounding::DIRECTED_CLAMP>(p);
 #endif
-        case PLAIN: return tile_lanes<C, STEP, PLAIN>(p);
-        case SUB: return tile_lanes<C, STEP, SUB>(p);
-        case SAT: return tile_lanes<C, STEP, SAT>(p);
-        case SPECIAL: return tile_lanes<C, STEP, SPECIAL>(p);
-        default: return tile_lanes<C, STEP, GENERAL>(p);
+        case Rounding::NORMAL: return tile_lanes<C, STEP, Rounding::NORMAL>(p);
+        case Rounding::SUBNORMALS: return tile_lanes<C, STEP, Rounding::SUBNORMALS>(p);
+        case Rounding::SATURATE: return tile_lanes<C, STEP, Rounding::SATURATE>(p);
+        case Rounding::OVERFLOWS: return tile_lanes<C, STEP, Rounding::OVERFLOWS>(p);
+        default: return tile_lanes<C, STEP, Rounding::ANY_MODE>(p);
     }
 }
 

@@ -13,21 +13,21 @@ enum { ROWS_AT_ONCE = 8 };
 enum { ROWS_AT_ONCE = 4 };
 #endif
 
-template <class C, int KIND, bool ODD, int ROWS> static void add_rows(const Tile& t, int row, const Const<C>& add) {
+template <class C, Rounding KIND, bool ODD, int ROWS> static void add_rows(const Tile& t, int row, const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     typedef typename C::T T;
     const T* const terms = (const T*)t.b + row * NV * C::L;
     T* const c = (T*)t.c + row * NV * C::L;
-    const int bits = KIND == RANDOM ? add.rbits : 0, per = bits > 16 ? 4 : 8;
-    Draws<C, KIND == RANDOM ? ROWS : 1> draws;
+    const int bits = KIND == Rounding::STOCHASTIC ? add.rbits : 0, per = bits > 16 ? 4 : 8;
+    Draws<C, KIND == Rounding::STOCHASTIC ? ROWS : 1> draws;
     V s[ROWS][NV];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; ++i)
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
     for (int64_t k = 0; k < t.k; ++k) {
-        const int64_t at = KIND == RANDOM ? t.index(k) : 0;  // draws belong to the absolute index
+        const int64_t at = KIND == Rounding::STOCHASTIC ? t.index(k) : 0;  // draws belong to the absolute index
         if (bits && (k == 0 || t.kmap || at % per == 0)) draws.make(t, row, (uint32_t)(at / per), SITE_ADD);
         const T* const x = terms + k * MR * NV * C::L;
 #pragma GCC unroll 8
@@ -44,31 +44,31 @@ template <class C, int KIND, bool ODD, int ROWS> static void add_rows(const Tile
         for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
 }
 
-template <class C, int KIND, bool ODD> static void add_all(const Tile& t) {
-    constexpr int ROWS = KIND == RANDOM || KIND == GENERAL ? 4 : ROWS_AT_ONCE;
+template <class C, Rounding KIND, bool ODD> static void add_all(const Tile& t) {
+    constexpr int ROWS = KIND == Rounding::STOCHASTIC || KIND == Rounding::ANY_MODE ? 4 : ROWS_AT_ONCE;
     const Const<C> add = Const<C>::make(*t.add);
     for (int row = 0; row < t.rows; row += ROWS) add_rows<C, KIND, ODD, ROWS>(t, row, add);
 }
 
-template <class C, bool ODD> static void add_kind(const Tile& t, int kind) {
-    if (kind == NONE) return add_all<C, NONE, ODD>(t);
-    if (kind == PLAIN) return add_all<C, PLAIN, ODD>(t);
-    if (kind == SUB) return add_all<C, SUB, ODD>(t);
-    if (kind == SAT) return add_all<C, SAT, ODD>(t);
-    if (kind == SPECIAL) return add_all<C, SPECIAL, ODD>(t);
-    if (kind == FTZ) return add_all<C, FTZ, ODD>(t);
-    if (t.add->mode == SR) return add_all<C, RANDOM, ODD>(t);
-    // FAST and FAST_CLAMP are kinds of kernels that compute products. GENERAL has their modes, too.
-    add_all<C, GENERAL, ODD>(t);
+template <class C, bool ODD> static void add_kind(const Tile& t, Rounding kind) {
+    if (kind == Rounding::NATIVE) return add_all<C, Rounding::NATIVE, ODD>(t);
+    if (kind == Rounding::NORMAL) return add_all<C, Rounding::NORMAL, ODD>(t);
+    if (kind == Rounding::SUBNORMALS) return add_all<C, Rounding::SUBNORMALS, ODD>(t);
+    if (kind == Rounding::SATURATE) return add_all<C, Rounding::SATURATE, ODD>(t);
+    if (kind == Rounding::OVERFLOWS) return add_all<C, Rounding::OVERFLOWS, ODD>(t);
+    if (kind == Rounding::FLUSH) return add_all<C, Rounding::FLUSH, ODD>(t);
+    if (t.add->mode == SR) return add_all<C, Rounding::STOCHASTIC, ODD>(t);
+    // DIRECTED and DIRECTED_CLAMP are kinds of kernels that compute products. ANY_MODE has their modes, too.
+    add_all<C, Rounding::ANY_MODE, ODD>(t);
 }
 
-template <class C> static void add_carrier(const Tile& t, int kind, bool odd) {
+template <class C> static void add_carrier(const Tile& t, Rounding kind, bool odd) {
     odd ? add_kind<C, true>(t, kind) : add_kind<C, false>(t, kind);
 }
 
 }  // namespace NS
 
-void ADD_TERMS(int carrier, const Tile& t, int kind, bool odd) {
+void ADD_TERMS(int carrier, const Tile& t, Rounding kind, bool odd) {
     if (carrier == 0) NS::add_carrier<NS::C32>(t, kind, odd);
     else NS::add_carrier<NS::C64>(t, kind, odd);
 }

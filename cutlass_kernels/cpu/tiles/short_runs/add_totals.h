@@ -8,17 +8,17 @@ namespace gemmsim::NS {
 // R(x + y) of two registers. The carrier's nearest sum, rounded again, is correct (lemma A of bounds.h). The sum is a multiple of
 // the smallest quantum, so it does not underflow. Without subnormals it may underflow, but it is exact there.
 // The sum of two -0 is -0. So the kinds that can have a -0 keep the sign of the sum.
-// Kind SUB does so with SIGNS only; Runs::signs_of_zeros (short_runs.h) supplies the signs where SIGNS is false.
-template <class C, int KIND, bool SIGNS> INL typename C::V combine_sums(typename C::V x, typename C::V y, const Const<C>& f) {
+// Kind SUBNORMALS does so with SIGNS only; Runs::signs_of_zeros (short_runs.h) supplies the signs where SIGNS is false.
+template <class C, RunsRounding KIND, bool SIGNS> INL typename C::V combine_sums(typename C::V x, typename C::V y, const Const<C>& f) {
     const typename C::V s = x + y;
-    if (KIND == NONE) return s;
-    if (KIND == FTZ) return round_flush<C>(s, f);
-    if (KIND == SPECIAL) return round_to<C, FTZ>(s, f, (typename C::VU){});
-    const typename C::V r = round_to<C, PLAIN>(s, f, (typename C::VU){});
-    return KIND == SUB && SIGNS ? with_sign(r, s, f) : r;
+    if (KIND == RunsRounding::NATIVE) return s;
+    if (KIND == RunsRounding::FLUSH) return round_flush<C>(s, f);
+    if (KIND == RunsRounding::CLAMPED) return round_to<C, Rounding::FLUSH>(s, f, (typename C::VU){});
+    const typename C::V r = round_to<C, Rounding::NORMAL>(s, f, (typename C::VU){});
+    return KIND == RunsRounding::SUBNORMALS && SIGNS ? with_sign(r, s, f) : r;
 }
 
-// The constants by which kind FAST truncates sums of two registers in one direction. The other modes have none.
+// The constants by which kind DIRECTED truncates sums of two registers in one direction. The other modes have none.
 template <class C, int MODE> struct TotalTruncation {
     TotalTruncation(const Const<C>&, int) {}
 };

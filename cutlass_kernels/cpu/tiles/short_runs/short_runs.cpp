@@ -6,20 +6,22 @@
 #if !ISA_FEW
 namespace gemmsim::NS {
 
-template <class C, int KIND> static bool runs_fused(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+template <class C, RunsRounding KIND> static bool runs_fused(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, FMA_ODD, KIND>(t, lengths, plan);
 }
-template <class C, int KIND> static bool runs_kind(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+template <class C, RunsRounding KIND> static bool runs_kind(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     if (plan.step < MA_NEAR) return runs_fused<C, KIND>(t, lengths, plan);
     return plan.step == MA_NEAR ? runs_tile<C, MA_NEAR, KIND>(t, lengths, plan) : runs_tile<C, MA_ODD, KIND>(t, lengths, plan);
 }
 
 template <class C> static bool runs_of(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
-    if (plan.kind == NONE)
-        return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, NONE>(t, lengths, plan) : runs_tile<C, MA_NEAR, NONE>(t, lengths, plan);
-    if (plan.kind == FTZ) return runs_fused<C, FTZ>(t, lengths, plan);
-    if (plan.kind == SPECIAL) return runs_kind<C, SPECIAL>(t, lengths, plan);
-    return plan.kind == PLAIN ? runs_kind<C, PLAIN>(t, lengths, plan) : runs_kind<C, SUB>(t, lengths, plan);
+    if (plan.kind == RunsRounding::NATIVE)
+        return plan.step == FMA_NEAR ? runs_tile<C, FMA_NEAR, RunsRounding::NATIVE>(t, lengths, plan)
+                                     : runs_tile<C, MA_NEAR, RunsRounding::NATIVE>(t, lengths, plan);
+    if (plan.kind == RunsRounding::FLUSH) return runs_fused<C, RunsRounding::FLUSH>(t, lengths, plan);
+    if (plan.kind == RunsRounding::CLAMPED) return runs_kind<C, RunsRounding::CLAMPED>(t, lengths, plan);
+    return plan.kind == RunsRounding::NORMAL ? runs_kind<C, RunsRounding::NORMAL>(t, lengths, plan)
+                                             : runs_kind<C, RunsRounding::SUBNORMALS>(t, lengths, plan);
 }
 
 #if ISA_DIRECTED || ISA_MODES
@@ -28,7 +30,7 @@ bool runs_in_mode(int carrier, const Tile& t, const Lengths& lengths, const Runs
 
 bool runs(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
 #if ISA_DIRECTED || ISA_MODES
-    if (plan.kind == FAST) return runs_in_mode(carrier, t, lengths, plan);
+    if (plan.kind == RunsRounding::DIRECTED) return runs_in_mode(carrier, t, lengths, plan);
 #endif
     return carrier == 0 ? runs_of<C32>(t, lengths, plan) : runs_of<C64>(t, lengths, plan);
 }

@@ -1,12 +1,12 @@
 // Kernels that add short segments of terms and combine their partial sums in one pass over a tile. The code calls a segment a run
-// and its partial sum a total. choose_runs (kernel_choice.h) chooses these kernels where one nearest-even cast rounds both.
+// and its partial sum a total. choose_runs (kernel_choice_runs.h) chooses these kernels where one nearest-even cast rounds both.
 // They compute the innermost order of summation_orders.h without storing each partial sum in memory.
 // They also compute a single segment that continues from what the tile contains (RunsPlan::ONE).
 //
-// Kinds NONE, PLAIN, SUB and FTZ have no clamps here. SPECIAL is the whole of FTZ here, with its clamps. PLAIN, SUB and FTZ are
+// Kinds NATIVE, NORMAL, SUBNORMALS and FLUSH have no clamps here. CLAMPED is the whole of FLUSH here, with its clamps. NORMAL, SUBNORMALS and FLUSH are
 // speculative, as in compensated.h: they assume that no sum comes near the ends of the format.
 //
-// FAST (short_runs_modes.cpp) does the same in one other direction and is speculative, too. directed.h rounds its terms.
+// DIRECTED (short_runs_modes.cpp) does the same in one other direction and is speculative, too. directed.h rounds its terms.
 // Its sums of two registers are truncated (add_totals.h).
 //
 // Where a processor rounds in one direction by a mode (ISA_MODES), steps to odd change the mode for several segments at a time.
@@ -26,12 +26,14 @@
 
 namespace gemmsim::NS {
 
-// Whether a segment that continues from the tile's c (RunsPlan::ONE) has a kernel: it has fused steps, of kinds SUB and FTZ only.
-// SEQUENCE and PAIRS have kernels for every kind that has the step; FTZ has fused steps only.
-constexpr bool goes_on(int step, int kind) { return (step == FMA_NEAR || step == FMA_ODD) && (kind == SUB || kind == FTZ); }
+// Whether a segment that continues from the tile's c (RunsPlan::ONE) has a kernel: it has fused steps, of kinds SUBNORMALS and FLUSH only.
+// SEQUENCE and PAIRS have kernels for every kind that has the step; FLUSH has fused steps only.
+constexpr bool goes_on(int step, RunsRounding kind) {
+    return (step == FMA_NEAR || step == FMA_ODD) && (kind == RunsRounding::SUBNORMALS || kind == RunsRounding::FLUSH);
+}
 
-// ROWS rows of a tile. MODE is the rounding mode of kind FAST.
-template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
+// ROWS rows of a tile. MODE is the rounding mode of kind DIRECTED.
+template <class C, int STEP, RunsRounding KIND, int ROWS, int MODE> struct Runs {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -40,11 +42,12 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     enum { SIZE = ROWS * NV * C::L, DEEP = 44 };
     // A group of 2^HEIGHT short segments stays in registers until it is one partial sum; this is as many as the registers allow.
     enum { HEIGHT = SHORT_HEIGHT, GROUP = 1 << HEIGHT };
-    static constexpr bool TWO_MODES = ISA_MODES && STEP == FMA_ODD && KIND != FAST && KIND != NONE;
+    static constexpr bool TWO_MODES = ISA_MODES && STEP == FMA_ODD && KIND != RunsRounding::DIRECTED && KIND != RunsRounding::NATIVE;
     enum { BATCH = 128 / (ROWS * NV) };  // number of segments computed at a time
     // ALL_SIGNS: sums may underflow or are clamped, so that zeros keep their signs at every rounding.
-    static constexpr bool SPECULATES = KIND == PLAIN || KIND == SUB || KIND == FTZ || KIND == FAST,
-                          ALL_SIGNS = KIND == FTZ || KIND == SPECIAL || KIND == FAST;
+    static constexpr bool SPECULATES = KIND == RunsRounding::NORMAL || KIND == RunsRounding::SUBNORMALS || KIND == RunsRounding::FLUSH ||
+                                       KIND == RunsRounding::DIRECTED,
+                          ALL_SIGNS = KIND == RunsRounding::FLUSH || KIND == RunsRounding::CLAMPED || KIND == RunsRounding::DIRECTED;
 
     const T *a, *b;
     const Const<C>& mul;
@@ -64,18 +67,18 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     static int waiting(int64_t runs) { return __builtin_popcountll((unsigned long long)runs); }
 
     template <bool SIGNS> INL_MEMBER V rounded(V s, const Const<C>& f) const {
-        if constexpr (KIND == FTZ) return round_flush<C>(s, f);
-        else if constexpr (KIND == SPECIAL) return round_to<C, FTZ>(s, f, VU{});
-        else if constexpr (KIND == SUB && !SIGNS) return round_split<C, true, false>(s, f);
-        else return round_to<C, KIND>(s, f, VU{});
+        if constexpr (KIND == RunsRounding::FLUSH) return round_flush<C>(s, f);
+        else if constexpr (KIND == RunsRounding::CLAMPED) return round_to<C, Rounding::FLUSH>(s, f, VU{});
+        else if constexpr (KIND == RunsRounding::SUBNORMALS && !SIGNS) return round_split<C, true, false>(s, f);
+        else return round_to<C, rounding_of(KIND)>(s, f, VU{});
     }
     template <bool SIGNS> INL_MEMBER V combined(V x, V y) const {
-        if constexpr (KIND == FAST) return truncation.sum(x, y);
+        if constexpr (KIND == RunsRounding::DIRECTED) return truncation.sum(x, y);
         else return combine_sums<C, KIND, SIGNS>(x, y, add);
     }
     template <bool SIGNS> INL_MEMBER V advance(V x, V y, V s) const {
 #if ISA_DIRECTED || ISA_MODES
-        if constexpr (KIND == FAST) return step_directed<C, FMA_ODD, MODE, false>(x, y, s, add, add, VU{}, VU{});
+        if constexpr (KIND == RunsRounding::DIRECTED) return step_directed<C, FMA_ODD, MODE, false>(x, y, s, add, add, VU{}, VU{});
         else
 #endif
             return advance_near<SIGNS>(x, y, s);
@@ -235,7 +238,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
             short_runs<N>(x, y, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = t; });
         } else {
             subtree<H - 1, N>(x, y, checks, s);
-            if (KIND == NONE) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
+            if (KIND == RunsRounding::NATIVE) each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
             const T *const x2 = x + (N << H) / 2 * MR, *const y2 = y + (N << H) / 2 * NV * C::L;
             if constexpr (H == 1) {
                 short_runs<N>(x2, y2, [&](int i, int j, V t) __attribute__((always_inline)) { s[i][j] = combined<false>(s[i][j], t); });
@@ -260,7 +263,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
     // The running sums are never -0: they start from +0, and a sum of two registers is -0 only if both are.
     void in_sequence(const Lengths& lengths, T* c, bool goes_on) {
         if (!goes_on) memset(c, 0, SIZE * sizeof(T));
-        if constexpr (KIND == NONE) {
+        if constexpr (KIND == RunsRounding::NATIVE) {
             for (int64_t i = 0, k = 0; i < lengths.count;) {
                 const int64_t n = lengths[i], count = lengths.same_until(i) - i;
                 native_runs(k, n, count, c);
@@ -282,7 +285,7 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
         });
     }
 
-    // Adds `count` segments of n terms where only the carrier's operations round (kind NONE).
+    // Adds `count` segments of n terms where only the carrier's operations round (kind NATIVE).
     void native_runs(int64_t k, int64_t n, int64_t count, T* c) const {
         if (n == 1) few_terms<1>(k, count, c);
         else if (n == 2) few_terms<2>(k, count, c);
@@ -387,11 +390,16 @@ template <class C, int STEP, int KIND, int ROWS, int MODE> struct Runs {
 };
 
 // Computes the rows of a tile, as many at a time as fill the registers.
-template <class C, int STEP, int KIND, int MODE> struct RunsTile {
+template <class C, int STEP, RunsRounding KIND, int MODE> struct RunsTile {
     typedef typename C::T T;
     template <int ROWS> using Rows = Runs<C, STEP, KIND, ROWS, MODE>;
     // Where the error of each sum decides its rounding to odd (add_odd without directed instructions), two rows keep the units busy.
-    enum { ODD = !ISA_DIRECTED && KIND != FAST && STEP == MA_ODD, MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8 : ODD ? 2 : 4 };
+    enum {
+        ODD = !ISA_DIRECTED && KIND != RunsRounding::DIRECTED && STEP == MA_ODD,
+        MANY = WIDTH == 64 || (ISA_NEON && !ODD) ? 8
+        : ODD                                    ? 2
+                                                 : 4
+    };
 
     const Tile& t;
     const Lengths& lengths;
@@ -431,7 +439,7 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
             const int64_t n = lengths[p->runs], groups = (lengths.same_until(p->runs) - p->runs) / Rows<2>::GROUP;
             if (n == 1) groups_of<1>(all, p, blocks, groups);
             else if (n == 2) groups_of<2>(all, p, blocks, groups);
-            else if constexpr (KIND == NONE) {
+            else if constexpr (KIND == RunsRounding::NATIVE) {
                 if (n == 3) groups_of<3>(all, p, blocks, groups);
                 else groups_of<4>(all, p, blocks, groups);
             }
@@ -465,7 +473,8 @@ template <class C, int STEP, int KIND, int MODE> struct RunsTile {
     }
 };
 
-template <class C, int STEP, int KIND, int MODE = RNE> static bool runs_tile(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
+template <class C, int STEP, RunsRounding KIND, int MODE = RNE> static bool runs_tile(const Tile& t, const Lengths& lengths,
+                                                                                      const RunsPlan& plan) {
     RunsTile<C, STEP, KIND, MODE> tile = {t, lengths, plan, Const<C>::make(*t.mul), Const<C>::make(*t.add), {}};
     tile.run();
     for (int l = 0; l < C::L; ++l)

@@ -10,7 +10,7 @@ template <class C, int MODE> static bool runs_to(const Tile& t, const Lengths& l
 #if ISA_MODES
     const RoundingState state(mode_of(MODE));
 #endif
-    return runs_tile<C, FMA_ODD, FAST, MODE>(t, lengths, plan);
+    return runs_tile<C, FMA_ODD, RunsRounding::DIRECTED, MODE>(t, lengths, plan);
 }
 
 template <class C> static bool runs_by(const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
@@ -21,7 +21,7 @@ template <class C> static bool runs_by(const Tile& t, const Lengths& lengths, co
     }
 }
 
-// Kind FAST: fused steps of any operands. The mode of t.add is RTZ, RU or RD.
+// Kind DIRECTED: fused steps of any operands. The mode of t.add is RTZ, RU or RD.
 bool runs_in_mode(int carrier, const Tile& t, const Lengths& lengths, const RunsPlan& plan) {
     return carrier == 0 ? runs_by<C32>(t, lengths, plan) : runs_by<C64>(t, lengths, plan);
 }

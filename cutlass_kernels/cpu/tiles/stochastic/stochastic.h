@@ -1,5 +1,5 @@
-// A tile of a stochastic register in float lanes, with one rounding a step. It serves fused steps of kinds FAST and FAST_CLAMP, tiles of
-// rescaled.h, and those of kind RANDOM that have wide random bits.
+// A tile of a stochastic register in float lanes, with one rounding a step. It serves fused steps of kinds DIRECTED and DIRECTED_CLAMP, tiles of
+// rescaled.h, and those of kind STOCHASTIC that have wide random bits.
 //
 // A sum rounded toward zero to float has d = 24 - p bits below the format's last place. An integer addition adds the d highest random bits
 // to these, and the result is truncated. That is right as long as the sum is a normal number of the format. The sums of a few rows are
@@ -219,7 +219,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
     }
 };
 
-// Kinds FAST and FAST_CLAMP of fused steps.
+// Kinds DIRECTED and DIRECTED_CLAMP of fused steps.
 template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(const Tile& t) {
     Stochastic<STEP, WIDE_BITS, CLAMP> kernel(t);
 #if ISA_MODES
@@ -228,7 +228,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(cons
     kernel.all();
 }
 
-// Kind RANDOM where the random bits are wide: all steps in double lanes.
+// Kind STOCHASTIC where the random bits are wide: all steps in double lanes.
 [[maybe_unused]] static void tile_in_two_halves(const Tile& t) {
     typedef C32::V V;
     const Const<C64> add = Const<C64>::make(*t.add);
@@ -243,9 +243,10 @@ template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(cons
             for (int j = 0; j < NV; ++j) {
                 float* const to = c + j * C32::L;
                 const V r = in_two_halves(splat<C32>(((const float*)t.a)[k * MR + row]), load<V>((const float*)t.b + (k * NV + j) * C32::L),
-                                      load<V>(to), draws.get(0, j, kk, add.rbits),
-                                      [&](C64::V x, C64::V y, C64::V z, C64::VU R)
-                                          __attribute__((always_inline)) { return step<C64, FMA_ODD, RANDOM>(x, y, z, add, add, R, R); });
+                                          load<V>(to), draws.get(0, j, kk, add.rbits),
+                                          [&](C64::V x, C64::V y, C64::V z, C64::VU R) __attribute__((always_inline)) {
+                                              return step<C64, FMA_ODD, Rounding::STOCHASTIC>(x, y, z, add, add, R, R);
+                                          });
                 store(to, r);
             }
         }
