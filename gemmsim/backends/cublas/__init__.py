@@ -8,7 +8,7 @@ from .block_scaled import block_scaled_mm, refuses_shape
 from .coded import narrowed
 from .matching import native_type
 from .mptorch_matching import ComputeType, MatrixType, match_mac_format_with_cublas_types
-from .products import multiply, refuses
+from .products import explain, multiply, refuses
 from .run import cpu_refuses, device_refuses, gemm, ran, takes_int_mm
 from .shared_library import CublasError
 from .types import FAST_MODES, TYPES, Compute, NativeType
@@ -24,6 +24,7 @@ __all__ = [
     "block_scaled_mm",
     "cpu_refuses",
     "device_refuses",
+    "explain",
     "gemm",
     "match_mac_format_with_cublas_types",
     "multiply",

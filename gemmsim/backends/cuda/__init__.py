@@ -22,7 +22,7 @@ from .jit.cache_entry import EntryInfo
 from .jit.compile import CompiledKernel, compile_kernel
 from .jit.source import KernelSource
 from .jit.toolchain import PACKAGES, Toolchain, toolchain
-from .products import multiply
+from .products import ON_GPU, multiply
 from .registry import FAMILIES, Family, family_sources
 from .rows import run_rows
 from .simt.block_scaled import count_overflows_blocks, gemm_blocks
@@ -55,6 +55,7 @@ __all__ = [
     "ARCHITECTURES",
     "FAMILIES",
     "OLDEST",
+    "ON_GPU",
     "PACKAGES",
     "ArchitectureError",
     "CacheWarning",
