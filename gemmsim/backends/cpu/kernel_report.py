@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from ..product import Ran
 from .ctypes_structs import KINDS, STEPS
 from .shared_library import isa
 
-__all__ = ["Kernels"]
+__all__ = ["Kernels", "ran"]
 
 _CARRIERS = ("float32 lanes", "float64 lanes")
 _STEPS = ("fma", "fma to odd", "mul, add", "mul, add to odd")
@@ -64,3 +67,9 @@ class Kernels:
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+@lru_cache(maxsize=4096)
+def ran(code: int) -> Ran:
+    """Return the record of a product that these kernels computed. Few of them occur, so they are kept."""
+    return Ran("cpu", Kernels(code))
