@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim._keywords import takes_spec
 
 from ..checks import check_device, check_float, check_out_dtype
+from ..dispatch import unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
@@ -79,7 +80,8 @@ def qlinear(
         if fast_path.way_of(plan, x, weight, bias) == fast_path.KERNEL:
             extras = MatmulExtras(plan.seed if seed is None else seed, dtype, bias=bias, row=row)
             return eager.matmul(x, weight.mT, eager.spec_of(str(plan.fprop.spec)), extras)
-    prepare()
+    if not unobserved(x, weight):
+        prepare()
     if plan.is_native:
         return _native(x, weight, bias, dtype)
     check_row_steps("qlinear", row, plan)

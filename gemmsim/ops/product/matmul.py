@@ -13,6 +13,7 @@ from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.lru import remembered
 
 from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
+from ..dispatch import unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
@@ -226,7 +227,8 @@ def _qmatmul(
     row: int,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
-    prepare()
+    if not unobserved(a, b):
+        prepare()
     formats = formats_of(spec, arithmetic)
     seed, row = check_seed("qmatmul", seed), check_row("qmatmul", row)
     dtype = check_operands("qmatmul", a, b, c, out_dtype)
