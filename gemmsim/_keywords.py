@@ -48,7 +48,8 @@ def takes_spec(*old: str) -> Callable[[_Function], _Function]:
 
     A former keyword means what ``spec`` means and warns (DeprecationWarning), which Python shows once for each line of
     code that calls so. Arguments by position are untouched. A docstring that does not say it gets a line that does. The
-    result's ``former_keywords`` are ``old``.
+    result's ``former_keywords`` are ``old``, and ``by_position`` is the function itself, which calls without keywords
+    may go to directly.
     """
 
     return _named(NEW, old)
@@ -83,6 +84,7 @@ def _named(new: str, old: tuple[str, ...]) -> Callable[[_Function], _Function]:
             return function(*args, **kwargs)
 
         call.former_keywords = old  # type: ignore[attr-defined]
+        call.by_position = function  # type: ignore[attr-defined]
         text = inspect.cleandoc(call.__doc__ or "")
         if old and f"``{old[0]}``" not in text:
             call.__doc__ = f"{text}\n\n``{old[0]}``, the former keyword for ``{new}``, is deprecated.".lstrip()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # for annotations only: a backend is loaded when the first te
 
     from .cpu.scaled_cast import GridNumbers
 
-__all__ = ["Backend", "backend_of"]
+__all__ = ["Backend", "backend_name", "backend_of"]
 
 
 class Backend(Protocol):
@@ -108,6 +108,11 @@ def backend_of(x: Tensor) -> Backend:
         return _loaded[x.is_cuda]
     except KeyError:
         return _load(x.is_cuda)
+
+
+def backend_name(x: Tensor) -> str:
+    """Return what records call the backend of the tensor's device."""
+    return "cuda" if x.is_cuda else "cpu"
 
 
 def _load(on_gpu: bool) -> Backend:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import Lookup, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec, Lookup, UnsupportedSpec
 from gemmsim.formats import Cast
 from gemmsim.lowering.abi_constants import Site
 from gemmsim.lowering.refusal import Refusal
@@ -22,7 +22,7 @@ from .convert import cast_into, cast_operand
 from .dtypes import carrier_dtype
 from .product import Product, Ran
 
-__all__ = ["run"]
+__all__ = ["explain", "run"]
 
 
 def run(product: Product, kernels: Callable[[Product], Ran]) -> Ran:
@@ -88,3 +88,24 @@ def _looked_up(product: Product) -> Ran:
     if list_out:
         cast_into(raw, spec.out, out, product.seed, Site.OUTPUT)
     return ran
+
+
+def explain(spec: GemmSpec, kernels: Callable[[GemmSpec], Iterator[str]]) -> Iterator[str]:
+    """Return the lines that say what computes ``spec``; ``kernels`` gives those of a spec that the kernels support."""
+    if spec.accumulator.is_lookup:
+        from . import cpu, cuda
+
+        for name, more, refusal in (
+            ("cpu", "", cpu.lookup_refuses(spec)),
+            ("cuda", f", {cuda.ON_GPU}", cuda.lookup_refuses(spec)),
+        ):
+            yield f"{name}: {f'yes, by looking products up{more}' if refusal is None else f'no, {refusal}'}"
+        return
+    inner = replace(spec, a=None, b=None, out=None)
+    if not inner.needs_steps:
+        yield "operands or output are looked up in PyTorch; the product itself:"
+        yield from kernels(inner)
+        return
+    refusal = python_fallback.refuses(inner)
+    words = "yes, a step for each term in PyTorch, on the tensors' device"
+    yield f"stepwise: {words if refusal is None else f'no, {refusal}'}"

@@ -2,48 +2,69 @@
 
 The bits are those of the spec for every route, except a library that ``cublas_acceleration`` or
 ``cutlass_acceleration`` requests. If that library refuses, the record of what ran instead gives the reason.
+
+What a spec alone says about its routes is found once and kept (``facts_of``).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Sequential
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
+from gemmsim.lowering.instructions import named_instruction
 from gemmsim.lowering.refusal import Refusal
 
 from .acceleration import Setting, asked, current, refused
 from .backend import backend_of
 from .batch_dims import batched
 from .convert import cast_into
+from .decoded_product import plain_spec
+from .epilogue import Finish
 from .epilogue_passes import finish_into, followed
 from .product import Product, Ran
 
-__all__ = ["ROUTES", "Route", "gemm", "plain_spec", "reads_windows", "run"]
+__all__ = ["ROUTES", "Route", "RouteFacts", "explain", "facts_of", "gemm", "reads_windows", "run"]
 
 
-class Route(Protocol):
+class Route(ABC):
     """One way to compute products."""
 
+    @abstractmethod
+    def considers(self, spec: GemmSpec) -> bool:
+        """Whether the route may compute products of ``spec`` while no library is requested."""
+
+    @abstractmethod
     def refuses(self, product: Product) -> Refusal | None:
         """Return why the route does not compute ``product``, as far as that is known without work."""
 
+    @abstractmethod
     def run(self, product: Product) -> Ran | Refusal:
         """Write ``product``, which the route does not refuse, to its ``out``; or return why that was not possible."""
 
+    def explain(self, spec: GemmSpec) -> Iterator[str]:
+        """Return lines for users that say whether the route computes ``spec`` and how; none if that depends on data."""
+        return iter(())
 
-class _Lists:
+
+class _Lists(Route):
     """Products with lists of values, tables or user-defined steps.
 
     Lists and tables are looked up around a product that kernels support. User-defined steps run one by one.
     """
 
     _KNOWN = Refusal("kernels know every step")
+
+    def considers(self, spec: GemmSpec) -> bool:
+        return spec.needs_steps
 
     def refuses(self, product: Product) -> Refusal | None:
         spec = product.spec
@@ -56,11 +77,19 @@ class _Lists:
 
         return codebook_products.run(product, run)
 
+    def explain(self, spec: GemmSpec) -> Iterator[str]:
+        from . import codebook_products
 
-class _Asked:
+        return codebook_products.explain(spec, explain)
+
+
+class _Asked(Route):
     """A library's product, where the user requests it and the spec names a type of the library."""
 
     _NOBODY = Refusal("nobody asked")
+
+    def considers(self, spec: GemmSpec) -> bool:
+        return False
 
     def refuses(self, product: Product) -> Refusal | None:
         setting = current()
@@ -84,6 +113,14 @@ class _Asked:
 
         return cublas.multiply(product, setting)
 
+    def explain(self, spec: GemmSpec) -> Iterator[str]:
+        from . import cublas, cutlass
+
+        yield cublas.explain(spec)
+        mainloop = cutlass.explain(spec)
+        if mainloop is not None:
+            yield mainloop
+
 
 def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
     if setting.library == "cutlass":
@@ -95,10 +132,13 @@ def _library_refuses(product: Product, setting: Setting) -> Refusal | None:
     return cublas.refuses(product, setting)
 
 
-class _Decoded:
+class _Decoded(Route):
     """The product of the decoded values of operands in block formats, where the accumulator takes no scales."""
 
     _TAKEN = Refusal("operands are taken as they are")
+
+    def considers(self, spec: GemmSpec) -> bool:
+        return spec.has_blocks and not takes_scales(spec.accumulator)
 
     def refuses(self, product: Product) -> Refusal | None:
         return None if _is_decoded(product) else self._TAKEN
@@ -115,16 +155,23 @@ class _Decoded:
         return run(product.changed(a=a, b=b, spec=spec, named=spec))
 
 
-class _Proved:
+def _is_decoded(product: Product) -> bool:
+    return product.is_coded and not takes_scales(product.spec.accumulator)
+
+
+class _Proved(Route):
     """A library's product, where it provably has the bits of the spec and the kernels for the spec are slow."""
 
     _FAST = Refusal("kernels are fast enough, or no proof is known")
 
-    def refuses(self, product: Product) -> Refusal | None:
+    def considers(self, spec: GemmSpec) -> bool:
         from . import exact_blas
 
+        return exact_blas.is_candidate(spec)
+
+    def refuses(self, product: Product) -> Refusal | None:
         alone = product.is_alone and not product.is_coded
-        return None if alone and exact_blas.is_candidate(product.spec) else self._FAST
+        return None if alone and self in facts_of(product.spec).routes else self._FAST
 
     def run(self, product: Product) -> Ran | Refusal:
         from . import exact_blas
@@ -138,10 +185,13 @@ class _Proved:
         return ran
 
 
-class _Instruction:
+class _Instruction(Route):
     """The device's own matrix instruction, where the spec names it."""
 
     _NONE = Refusal("the spec names no instruction of such a device")
+
+    def considers(self, spec: GemmSpec) -> bool:
+        return named_instruction(spec.accumulator) is not None
 
     def refuses(self, product: Product) -> Refusal | None:
         return None if backend_of(product.out).names_instruction(product.spec) else self._NONE
@@ -149,9 +199,20 @@ class _Instruction:
     def run(self, product: Product) -> Ran | Refusal:
         return backend_of(product.out).instruction(product)
 
+    def explain(self, spec: GemmSpec) -> Iterator[str]:
+        from . import cuda
 
-class _Kernel:
+        if cuda.refuses(spec) is None:
+            words = [text for text in (cuda.tensor_core_words(spec), cuda.block_core_words(spec)) if text is not None]
+            if words:
+                yield f"tensor cores: {'. '.join(words)}"
+
+
+class _Kernel(Route):
     """The kernels of the operands' device. They refuse by raising an error with the message for the user."""
+
+    def considers(self, spec: GemmSpec) -> bool:
+        return True
 
     def refuses(self, product: Product) -> None:
         return None
@@ -159,21 +220,65 @@ class _Kernel:
     def run(self, product: Product) -> Ran:
         return backend_of(product.out).multiply(product)
 
+    def explain(self, spec: GemmSpec) -> Iterator[str]:
+        from . import cpu, cuda
+
+        refusal = cpu.refuses(spec)
+        words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
+        yield f"cpu: {words if refusal is None else f'no, {refusal}'}"
+        refusal = cuda.refuses(spec)
+        yield f"cuda: {f'yes, {cuda.ON_GPU}' if refusal is None else f'no, {refusal}'}"
+        how = cuda.block_words(spec)
+        if refusal is None and how is not None:
+            yield f"blocks on cuda: {how}"
+
 
 #: The routes in the order in which they are tried.
 ROUTES: tuple[Route, ...] = (_Lists(), _Asked(), _Decoded(), _Proved(), _Instruction(), _Kernel())
 
 
-def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
-    """``run`` for a product of two matrices without extras.
+class RouteFacts(NamedTuple):
+    """What a spec alone says about how its products are computed while no library is requested.
 
-    If the kernel would compute it anyway, it is called directly without a record: for small products the overhead would
-    take as long as the product.
+    Attributes:
+        routes: those of ``ROUTES`` that consider the spec, in their order. The kernels are the last one.
+        by_kernels: whether they are the only one.
+        reads_windows: whether products use implicit im2col; others need an im2col matrix. With random bits, which must
+            be drawn for each column, a possible proof is not worth such a matrix.
     """
-    # For a sequential register without random bits kernels are as fast as a native GEMM, so no proof is needed.
-    if asked() is None and type(spec.accumulator) is Sequential and not spec.is_stochastic and not spec.needs_steps:
-        return backend_of(a).gemm(a, b, spec, out, seed)
-    return run(Product(a, b, spec, out, seed))
+
+    routes: tuple[Route, ...]
+    by_kernels: bool
+    reads_windows: bool
+
+
+@lru_cache(maxsize=4096)
+def facts_of(spec: GemmSpec) -> RouteFacts:
+    """Return the facts of ``spec``, which are found once."""
+    routes = tuple(route for route in ROUTES if route.considers(spec))
+    proved = any(isinstance(route, _Proved) for route in routes)
+    windows = not spec.has_blocks and not spec.needs_steps and (spec.is_stochastic or not proved)
+    return RouteFacts(routes, len(routes) == 1, windows)
+
+
+def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, finish: Finish | None = None) -> Ran:
+    """``run`` for a product of matrices, or of equal batches of them, without further extras.
+
+    If the kernels would compute it anyway, they are called directly without a record: for small products the overhead
+    would take as long as the product.
+    """
+    if asked() is None and facts_of(spec).by_kernels and (out.dim() == 2 or _is_plain_batch(spec, out)):
+        backend = backend_of(a)
+        if finish is None:
+            return backend.gemm(a, b, spec, out, seed)
+        if not backend.finishes(spec, finish.cast):
+            return followed(lambda raw: backend.gemm(a, b, spec, raw, seed), finish, out, cast_into)
+    return run(Product(a, b, spec, out, seed, finish=finish))
+
+
+def _is_plain_batch(spec: GemmSpec, out: Tensor) -> bool:
+    """Whether backends take the batches of such a product as they are: ``batched`` has nothing to change."""
+    return not spec.is_stochastic and out.dim() <= MAX_BATCH_DIMS + 2
 
 
 def run(product: Product) -> Ran:
@@ -183,14 +288,11 @@ def run(product: Product) -> Ran:
     """
     if product.out.dim() > 2 and product.windows is None and not product.is_coded:
         product = batched(product)
-    finish, spec = product.finish, product.spec
+    finish = product.finish
     if finish is not None and not _takes(product):
         return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out, cast_into)
-    backend = backend_of(product.out)
-    if asked() is None and _is_the_kernels(spec) and not backend.names_instruction(spec):
-        return backend.multiply(product)
     told: list[Refusal] = []
-    for route in ROUTES:
+    for route in facts_of(product.spec).routes if asked() is None else ROUTES:
         reason = route.refuses(product)
         found = route.run(product) if reason is None else reason
         if isinstance(found, Ran):
@@ -209,31 +311,17 @@ def _takes(product: Product) -> bool:
     return asked() is None and not spec.needs_steps and backend_of(product.out).finishes(spec, finish.cast)
 
 
-@lru_cache(maxsize=4096)
-def _is_the_kernels(spec: GemmSpec) -> bool:
-    """Whether only the device's kernels and instructions compute ``spec``, unless a library is requested."""
-    from . import exact_blas
-
-    return not (spec.needs_steps or spec.has_blocks or exact_blas.is_candidate(spec))
-
-
-def _is_decoded(product: Product) -> bool:
-    return product.is_coded and not takes_scales(product.spec.accumulator)
-
-
 def reads_windows(spec: GemmSpec) -> bool:
-    """Whether products of ``spec`` use implicit im2col; others need an im2col matrix.
+    """Whether products of ``spec`` use implicit im2col now; others need an im2col matrix."""
+    return asked() is None and facts_of(spec).reads_windows
 
-    With random bits, which must be drawn for each column, a possible proof is not worth an im2col matrix.
+
+def explain(spec: GemmSpec) -> Iterator[str]:
+    """Return lines for users that say what computes products of ``spec``, and what does not.
+
+    The kernels come first, then the routes that may compute a product in their place. Where lists, tables or
+    user-defined steps are in the way of all others, only their route is asked.
     """
-    from . import exact_blas
-
-    if asked() is not None or spec.has_blocks or spec.needs_steps:
-        return False
-    return spec.is_stochastic or not exact_blas.is_candidate(spec)
-
-
-@lru_cache(maxsize=4096)
-def plain_spec(spec: GemmSpec) -> GemmSpec:
-    """Return ``spec`` for operands that already have the values of its block formats; ordinary casts stay."""
-    return replace(spec, a=spec.cast_a, b=spec.cast_b)
+    lists, *others = ROUTES
+    for route in (lists,) if spec.needs_steps else reversed(others):
+        yield from route.explain(spec)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from gemmsim.arithmetic import Accumulator
+from gemmsim.arithmetic.chunked import Chunked, Promote
 from gemmsim.arithmetic.fused import Fused
 from gemmsim.arithmetic.hardware import Hardware
+from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.formats import FP16, FP32, Cast, Rounding, parse_cast
 from gemmsim.hardware import ExactSum, FlooredSum, FmaChain, FusedBlock, PairwiseTree, ScaledGroups, TwoBlocks
 from gemmsim.hardware.step_parameters import LEAST_EXPONENT
@@ -11,7 +14,16 @@ from gemmsim.hardware.step_parameters import LEAST_EXPONENT
 from .abi_constants import HARDWARE_OUTS, HardwareKind, Method
 from .program import HardwareStep, Run, runs
 
-__all__: list[str] = []
+__all__ = ["named_instruction"]
+
+
+def named_instruction(accumulator: Accumulator) -> Hardware | None:
+    """Return the instruction whose chain ``accumulator`` is, or ``None``.
+
+    The chain may be a single one or divided into segments whose sums are added, with scales or without.
+    """
+    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked, Scaled)) else accumulator
+    return inner if isinstance(inner, Hardware) else None
 
 
 @runs(Hardware)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
+from gemmsim.backends.backend import backend_name
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import as_second
 from gemmsim.formats import BlockFormat
@@ -60,7 +61,7 @@ def _mm(
     right = _operand(b, b_scales, b_tensor_scale, b_packing, meaning, -2, k)
     bits = call_seed(meaning, seed)
     out, plan = block_product.matmul(left, right, meaning, bits, out_dtype, _shape(a, b))
-    last_run.record("mx_mm", last_run.backend_name(b), meaning.key, plan)
+    last_run.record("mx_mm", backend_name(b), meaning.key, plan)
     return out
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gemmsim.backends.backend import backend_of
+from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.formats import BlockFormat
 from gemmsim.ops import last_run
 from gemmsim.ops.checks import check_float, check_out_dtype
@@ -79,7 +79,7 @@ def _quantize(
 
 
 def _record(operator: str, fmt: BlockFormat, x: Tensor) -> None:
-    last_run.record(operator, last_run.backend_name(x), str(fmt), f"{x.numel()} elements {x.dtype}")
+    last_run.record(operator, backend_name(x), str(fmt), f"{x.numel()} elements {x.dtype}")
 
 
 def _encode_fake(

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "are_direct",
     "is_batch_of_gradients",
     "is_direct",
     "needs_autograd",
-    "no_mode_is_active",
     "transforms_active",
     "unobserved",
 ]
@@ -47,8 +45,16 @@ def is_direct(t: Any) -> bool:
     return type(t) in _TYPES and _dispatch_keys(t).raw_repr() in _PLAIN
 
 
-def are_direct(*tensors: Any) -> bool:
-    """Whether all tensors, of those given (not None), are ordinary ones of one device, the CPU or a GPU."""
+def unobserved(*tensors: Any) -> bool:
+    """Whether a call on these tensors (None: not given) may go straight to the kernel.
+
+    So it is outside compiled code where no mode, transform, profiler or tracer (``torch.jit.trace``) has to see the
+    call, and all tensors are ordinary ones of one device, the CPU or a GPU.
+    """
+    if torch.compiler.is_compiling() or transforms_active() or _dispatch_modes():
+        return False
+    if _function_mode() or _profiling() or _tracing():
+        return False
     cpu, device = False, None
     for t in tensors:
         if t is None:
@@ -70,20 +76,13 @@ def is_batch_of_gradients(t: Tensor) -> bool:
     return not torch.compiler.is_compiling() and torch._C._functorch.is_legacy_batchedtensor(t)
 
 
-def no_mode_is_active() -> bool:
-    """Whether no mode, transform, profiler or tracer (``torch.jit.trace``) has to see the call."""
-    return not (transforms_active() or _dispatch_modes() or _function_mode() or _profiling() or _tracing())
-
-
-def unobserved(*tensors: Any) -> bool:
-    """Whether a call on these tensors (None: not given) may go straight to the kernel: plain ones, nobody looking."""
-    return not torch.compiler.is_compiling() and no_mode_is_active() and are_direct(*tensors)
-
-
 def needs_autograd(*tensors: Tensor | None) -> bool:
     """Whether a gradient may be asked of these tensors. Compiled and transformed code decides that later."""
     if not torch.is_grad_enabled():
         return False
     if torch.compiler.is_compiling() or transforms_active():
         return True
-    return any(t is not None and t.requires_grad for t in tensors)
+    for t in tensors:
+        if t is not None and t.requires_grad:
+            return True
+    return False

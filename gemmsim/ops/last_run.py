@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from torch import Tensor
-
-__all__ = ["BackendRecord", "backend_name", "last_backend", "record"]
+__all__ = ["BackendRecord", "last_backend", "record"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,6 @@ _STATE = _State()
 def record(op: str, backend: str, spec: str, plan: object) -> None:
     """Remember what ran, for this thread. A tuple and no text yet: this is on the path of every call."""
     _STATE.last = (op, backend, spec, plan)
-
-
-def backend_name(x: Tensor) -> str:
-    """What records call the backend of the tensor's device."""
-    return "cuda" if x.is_cuda else "cpu"
 
 
 def last_backend() -> BackendRecord | None:

@@ -10,7 +10,7 @@ from gemmsim._keywords import says_keywords
 from . import quantize_eager as steps
 from .cast_arguments import RoundingLike, TargetLike, cast_name, resolve_target, target_of
 from .checks import check_device, check_float
-from .dispatch import are_direct, no_mode_is_active
+from .dispatch import unobserved
 from .errors import GradError, message
 from .fx import traceable
 from .overlap import check_out
@@ -65,23 +65,15 @@ def quantize(
     """
     if seed is not None:
         seed = check_seed("quantize", seed)
-    compiling = torch.compiler.is_compiling()
-    if (
-        not compiling
-        and x is not None
-        and are_direct(x)
-        and no_mode_is_active()
-        and not x.requires_grad
-        and out is None
-    ):
+    if x is not None and out is None and unobserved(x) and not x.requires_grad:
         plain = type(fmt) is str and rounding is None and overflow is None
         return steps.quantize(x, target_of(fmt) if plain else resolve_target(fmt, rounding, overflow), seed)
     prepare()
     cast = cast_name(fmt, rounding, overflow)
-    _check(x, out, compiling)
+    _check(x, out, torch.compiler.is_compiling())
     if out is None:
         return quantize_op(x, cast, seed)
-    if not compiling and are_direct(x, out) and no_mode_is_active():
+    if unobserved(x, out):
         steps.overwrite(x, target_of(cast), out, seed)
     elif x is out:
         quantize_inplace_op(x, cast, seed)

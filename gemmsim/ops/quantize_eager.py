@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.backends.backend import backend_of
+from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.backends.codebook import is_codebook
 from gemmsim.backends.convert import cast_into
 from gemmsim.formats import TENSOR_FORMATS, Cast, Sharing
@@ -63,7 +63,7 @@ def quantize_into(
         backend_of(x).quantize(x, cast, out, bits, site, start)
     else:
         cast_into(x, cast, out, bits, site, start)
-    last_run.record("quantize", last_run.backend_name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
+    last_run.record("quantize", backend_name(x), str(cast), f"{x.numel()} elements {x.dtype} to {out.dtype}")
 
 
 def overwrite(x: Tensor, cast: Target, out: Tensor, seed: int | None) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends import cpu
-from gemmsim.backends.backend import backend_of
+from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.ops import last_run
 from gemmsim.ops.checks import check_float
 from gemmsim.ops.registration import define
@@ -116,7 +116,7 @@ def _checked_fake(amax: Tensor, owner: str, propagate: bool = False) -> Tensor:
 
 
 def _record(operator: str, key: str, x: Tensor) -> None:
-    last_run.record(operator, last_run.backend_name(x), key, f"{x.numel()} elements {x.dtype}, one pass")
+    last_run.record(operator, backend_name(x), key, f"{x.numel()} elements {x.dtype}, one pass")
 
 
 def _fake_fake(

@@ -20,7 +20,7 @@ def keys_of(device: str, inference: bool = False, more: str | None = None) -> in
 
 
 class Fake:
-    """A tensor as far as ``are_direct`` looks at it; there may be no GPU."""
+    """A tensor as far as ``unobserved`` looks at it; there may be no GPU."""
 
     def __init__(self, device: str, **how):
         self.device, self.keys = torch.device(device), keys_of("CUDA" if "cuda" in device else "CPU", **how)
@@ -34,16 +34,16 @@ def fakes(monkeypatch):
 
 def test_real_tensors():
     x = torch.ones(2, 2)
-    assert dispatch.are_direct(x, None, torch.nn.Parameter(x)) and dispatch.are_direct()
+    assert dispatch.unobserved(x, None, torch.nn.Parameter(x)) and dispatch.unobserved()
     with torch.inference_mode():
-        assert dispatch.are_direct(torch.ones(1), x)
-    assert not dispatch.are_direct(x, x.to("meta")) and not dispatch.are_direct(x, torch._neg_view(x))
-    assert not dispatch.are_direct(x, 3.0) and not dispatch.are_direct(x.to_sparse())
+        assert dispatch.unobserved(torch.ones(1), x)
+    assert not dispatch.unobserved(x, x.to("meta")) and not dispatch.unobserved(x, torch._neg_view(x))
+    assert not dispatch.unobserved(x, 3.0) and not dispatch.unobserved(x.to_sparse())
 
 
 def test_tensors_of_one_device(fakes):
     first, second, cpu = Fake("cuda:0"), Fake("cuda:0", inference=True), Fake("cpu")
-    assert dispatch.are_direct(first, second) and dispatch.are_direct(cpu, cpu, None)
-    assert not dispatch.are_direct(first, cpu) and not dispatch.are_direct(cpu, first)
-    assert not dispatch.are_direct(first, Fake("cuda:1"))
-    assert not dispatch.are_direct(first, Fake("cuda:0", more="Negative"))
+    assert dispatch.unobserved(first, second) and dispatch.unobserved(cpu, cpu, None)
+    assert not dispatch.unobserved(first, cpu) and not dispatch.unobserved(cpu, first)
+    assert not dispatch.unobserved(first, Fake("cuda:1"))
+    assert not dispatch.unobserved(first, Fake("cuda:0", more="Negative"))

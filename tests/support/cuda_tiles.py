@@ -23,8 +23,8 @@ from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.cuda.simt import launch_cache, tile_heuristic
+from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
-from gemmsim.backends.route import plain_spec
 from gemmsim.formats import BlockFormat
 from support import ROOT
 from support.cuda_gemm import _launching, cuda_blocks, cuda_gemm

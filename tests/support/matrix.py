@@ -15,8 +15,8 @@ from gemmsim.arithmetic import Accumulator, GemmSpec, Hardware
 from gemmsim.backends.cuda.jit.source import KernelSource
 from gemmsim.backends.cuda.simt.gemm_source import hardware_literal
 from gemmsim.backends.cuda.tensor_cores import cutlass_params, native_mma, wgmma_block_scaled
-from gemmsim.backends.cuda.tensor_cores.route import named_instruction
 from gemmsim.backends.encoded_operand import Coded
+from gemmsim.lowering.instructions import named_instruction
 from support.host import HOST, host_library
 from support.tensor_cores import encode_map
 from support.traces import traced

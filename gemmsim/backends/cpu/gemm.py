@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
+from gemmsim.arithmetic.accumulator import remembers
 from gemmsim.arithmetic.errors import SelectError, UnsupportedSpec
 from gemmsim.formats import Cast
 from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, Method, Site
@@ -18,7 +19,7 @@ from ..product import Ran
 from ..stored_elements import stored
 from . import signals
 from .ctypes_structs import GEMM_CALL, Extras
-from .kernel_report import Kernels
+from .kernel_report import ran
 from .palette_index import indices
 from .quantize import quantize
 from .scales import Scales, scales_record
@@ -27,7 +28,9 @@ from .spec_cache import Prepared, prepare, refuses
 
 __all__ = ["count_overflows", "gemm", "refuses"]
 
-_prepared: dict[GemmSpec, Prepared] = {}
+#: Prepared specs by their canonical text, whose hash Python stores: looked up at every product.
+_prepared: dict[str, Prepared] = {}
+remembers(_prepared.clear)
 _pack = GEMM_CALL.pack
 
 
@@ -60,11 +63,11 @@ def _rounded_operands(a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[
 
 
 def _known(spec: GemmSpec) -> Prepared:
-    known = _prepared.get(spec)
+    known = _prepared.get(spec.key)
     if known is None:
         if len(_prepared) > 4096:
             _prepared.clear()
-        known = _prepared[spec] = prepare(spec)
+        known = _prepared[spec.key] = prepare(spec)
     return known
 
 
@@ -105,7 +108,7 @@ def gemm(
         MemoryError: if the packed panels cannot be allocated.
         KeyboardInterrupt: at Ctrl-C, in the main thread.
     """
-    known = _known(spec)
+    known = _prepared.get(spec.key) or _known(spec)
     if known.has_blocks and scales is None:
         raise _not_decoded(spec)
     if c is not None or select is not None:
@@ -222,10 +225,10 @@ def _call(
     part = known.part
     if known.shuffles:
         part, _alive = known.of(a.shape[-1])
-    code = library().gemmsim_gemm(args + part)
+    code = known.call(args + part)
     if code < 0:
         raise failure(code, a.shape[-1], n)
-    return Ran("cpu", Kernels(code))
+    return ran(code)
 
 
 def failure(code: int, k: int, n: int) -> Exception:

@@ -16,7 +16,7 @@ from ..implicit_im2col import Gathered
 from ..product import Ran
 from .ctypes_structs import Extras, GatherRecord
 from .gemm import _known, _pack, failure
-from .kernel_report import Kernels
+from .kernel_report import ran
 from .quantize import quantize
 from .shared_library import library
 from .spec_cache import Prepared
@@ -73,4 +73,4 @@ def _call(known: Prepared, a: Tensor, b: Tensor, out: Tensor, where: Gathered, s
     code = library().gemmsim_gathered_gemm(args + part, byref(tables))
     if code < 0:
         raise failure(code, k, n)
-    return Ran("cpu", Kernels(code))
+    return ran(code)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+from ..product import Ran
 from .kernel_table import kernel_rules
 from .shared_library import isa
 
-__all__ = ["Kernels"]
+__all__ = ["Kernels", "ran"]
 
 # A kernel's code in Report::packed() of cutlass_kernels/cpu/api.h: kernel, carrier, step and rounding.
 _MOST, _BITS, _ROUNDINGS, _STEP_COUNT = 4, 14, 16, 4
@@ -67,3 +70,9 @@ class Kernels:
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+@lru_cache(maxsize=4096)
+def ran(code: int) -> Ran:
+    """Return the record of a product that these kernels computed. Few of them occur, so they are kept."""
+    return Ran("cpu", Kernels(code))

@@ -28,7 +28,7 @@ def kernel_rules() -> tuple[KernelRule, ...]:
     Raises:
         LibraryError: if the library is missing or unusable.
     """
-    rules = []
+    rules: list[KernelRule] = []
     while first := library().gemmsim_kernel_rule(len(rules), 0):
         others = [library().gemmsim_kernel_rule(len(rules), column).decode() for column in range(1, 6)]
         rules.append(KernelRule(first.decode(), *others))

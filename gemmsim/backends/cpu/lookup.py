@@ -19,7 +19,7 @@ from ..product import Ran
 from ..product_tables import facts_of, values_of
 from .ctypes_structs import GEMM_CALL, Extras, GemmSpecPart, LookupRecord, packed
 from .gemm import batch_record, failure
-from .kernel_report import Kernels
+from .kernel_report import ran
 from .quantize import quantize
 from .shared_library import library
 from .spec_cache import Prepared, prepare, refuses
@@ -43,7 +43,7 @@ def _prepared(spec: GemmSpec) -> Prepared:
     facts = facts_of(one.products)
     part.cast_a = packed(described(1, 0, 0, -1.0, 1.0))
     part.cast_b = packed(described(facts.p, facts.quantum, facts.emax, facts.low, facts.high))
-    return Prepared(bytes(part), known.programs, known.members, known.init, known.shuffles)
+    return Prepared(bytes(part), known.call, known.programs, known.members, known.init, known.shuffles)
 
 
 def lookup_gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int = 0, row: int = 0) -> Ran:
@@ -113,4 +113,4 @@ def _call(
     code = library().gemmsim_lookup_gemm(args + part, ctypes.byref(record))
     if code < 0:
         raise failure(code, a.shape[-1], n)
-    return Ran("cpu", Kernels(code))
+    return ran(code)

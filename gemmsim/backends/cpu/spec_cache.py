@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gemmsim.arithmetic import GemmSpec
@@ -15,15 +16,17 @@ from gemmsim.lowering.supported import refuses as lowering_refuses
 
 from .ctypes_programs import member_record, permutation
 from .ctypes_structs import GemmSpecPart, MemberRecord, cast_record
+from .shared_library import library
 
 __all__ = ["Prepared", "prepare", "refuses"]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The packed end of GemmArgs, and the objects that it points to."""
+    """The packed end of GemmArgs, the function that takes GemmArgs, and the objects that the arguments point to."""
 
     part: bytes
+    call: Callable[[bytes], int]
     programs: tuple[Program, ...]
     #: The records of a palette's members; None for other accumulators.
     members: ctypes.Array[MemberRecord] | None
@@ -56,6 +59,7 @@ def prepare(spec: GemmSpec) -> Prepared:
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason.
+        LibraryError: if the library cannot be loaded.
     """
     refusal = refuses(spec)
     if refusal is not None:
@@ -77,4 +81,4 @@ def prepare(spec: GemmSpec) -> Prepared:
     else:
         args.member = member_record(found[0])
     shuffles = any(one.shuffle is not None for one in found)
-    return Prepared(bytes(args), found, members, found[0].init, shuffles, spec.has_blocks)
+    return Prepared(bytes(args), library().gemmsim_gemm, found, members, found[0].init, shuffles, spec.has_blocks)

@@ -16,6 +16,7 @@ from .matching import native_type as native_type
 from .mptorch_matching import ComputeType as ComputeType
 from .mptorch_matching import MatrixType as MatrixType
 from .mptorch_matching import match_mac_format_with_cublas_types as match_mac_format_with_cublas_types
+from .products import explain as explain
 from .products import multiply as multiply
 from .products import refuses as refuses
 from .run import cpu_refuses as cpu_refuses

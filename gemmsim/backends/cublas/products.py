@@ -1,19 +1,21 @@
-"""The interface of native products to the routes: ``refuses`` and ``multiply``."""
+"""The interface of native products to the routes: ``refuses``, ``multiply`` and ``explain``."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.lowering.refusal import Refusal
 
 from ..acceleration import Setting, refused
+from ..decoded_product import decoded_product
 from ..product import Product, Ran
 from . import block_scaled, run
 from .matching import assumed_type, holds_numbers_of, native_type, rounded_type
 from .types import NativeType
 
-__all__ = ["multiply", "refuses"]
+__all__ = ["explain", "multiply", "refuses"]
 
 
 def _type_of(product: Product, setting: Setting) -> NativeType | Refusal:
@@ -78,3 +80,27 @@ def _not_held(product: Product, setting: Setting) -> str | None:
             plain = native_type(named, a.dtype, b.dtype, setting.fast_mode)
             return f"{plain}, and {name} holds other numbers than those of {fmt}; a cast in the spec rounds them"
     return None
+
+
+def explain(spec: GemmSpec) -> str:
+    """Return the line that says which native type ``spec`` names for operands in float32, or why it names none."""
+    found = native_type(spec, torch.float32, torch.float32)
+    decoded = _decoded_type(spec)
+    if isinstance(found, NativeType):
+        other = "" if decoded is None else f"; where a GPU is older than a Blackwell, {decoded}"
+        return f"cublas: native type {found}, under gemmsim.cublas_acceleration only{other} (operands in float32)"
+    if decoded is not None:
+        return f"cublas: {decoded}, under gemmsim.cublas_acceleration only; codes and scales themselves: no, {found}"
+    return f"cublas: no, {found} (operands in float32)"
+
+
+def _decoded_type(spec: GemmSpec) -> str | None:
+    """Return the native type of operands that are decoded from block formats, in words, or ``None``."""
+    decoded = decoded_product(spec)
+    if decoded is None:
+        return None
+    plain, dtype = decoded
+    found = native_type(plain, dtype, dtype)
+    if not isinstance(found, NativeType):
+        return None
+    return f"native type {found} of the operands' values, if {str(dtype)[6:]} holds them"

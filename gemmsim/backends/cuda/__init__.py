@@ -35,6 +35,7 @@ from .jit.source import KernelSource as KernelSource
 from .jit.toolchain import PACKAGES as PACKAGES
 from .jit.toolchain import Toolchain as Toolchain
 from .jit.toolchain import toolchain as toolchain
+from .products import ON_GPU as ON_GPU
 from .products import multiply as multiply
 from .registry import FAMILIES as FAMILIES
 from .registry import Family as Family

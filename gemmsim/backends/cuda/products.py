@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..encoded_operand import Coded
 from ..product import Product, Ran
 from .simt.encoded import count_coded_overflows, gemm_coded
@@ -9,7 +11,10 @@ from .simt.gemm import count_overflows, gemm
 from .simt.implicit_im2col import gathered_gemm
 from .simt.lookup import count_lookup_overflows, lookup_gemm
 
-__all__ = ["multiply"]
+__all__ = ["ON_GPU", "multiply"]
+
+#: Where this backend computes what it supports, in words.
+ON_GPU: Final = "for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
 
 
 def multiply(product: Product) -> Ran:

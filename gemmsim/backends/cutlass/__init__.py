@@ -4,6 +4,6 @@ Operand and output casts are those of the spec, bit for bit. The sum between the
 ascending k, in whole tiles.
 """
 
-from .products import mainloop_of, multiply, refuses
+from .products import explain, mainloop_of, multiply, refuses
 
-__all__ = ["mainloop_of", "multiply", "refuses"]
+__all__ = ["explain", "mainloop_of", "multiply", "refuses"]

@@ -13,9 +13,10 @@ from gemmsim.hardware.devices import CAPABILITIES
 from gemmsim.lowering.refusal import Refusal
 
 from ..cublas.matching import native_type
+from ..decoded_product import decoded_product
 from ..product import Product, Ran
 
-__all__ = ["mainloop_of", "multiply", "refuses"]
+__all__ = ["explain", "mainloop_of", "multiply", "refuses"]
 
 #: The mainloop of each native type (``cublas.types``): formats of the operands, terms between promotions.
 _MAINLOOPS: Final[dict[str, tuple[str, str, int]]] = {
@@ -75,3 +76,16 @@ def multiply(product: Product) -> Ran:
     one = Collective(*found)
     source = gemm_collective(a, b, product.spec, product.out, product.seed, one)
     return Ran("cutlass", f"{one} by {source}: sums as the chip makes them")
+
+
+def explain(spec: GemmSpec) -> str | None:
+    """Return the line that says which mainloop ``spec`` names for operands in float32, or ``None``."""
+    decoded = decoded_product(spec)
+    named, dtype = decoded or (spec, torch.float32)
+    found = mainloop_of(named, dtype, dtype)
+    if isinstance(found, Refusal):
+        return None
+    a, b, promoted = found
+    how = f"{a} by {b}" + (f", promoted every {promoted} terms" if promoted else "")
+    held = "" if decoded is None else f" of the operands' values, if {str(dtype)[6:]} holds them"
+    return f"cutlass: mainloop {how}{held}, on Hopper under gemmsim.cutlass_acceleration (operands in float32)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from typing import Final
 
 import torch
@@ -46,7 +45,6 @@ _TOO_WIDE: Final = Refusal("the first elements' products need more bits than a r
 _EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narrower ones")
 
 
-@lru_cache(maxsize=4096)
 def is_candidate(spec: GemmSpec) -> bool:
     """Whether it may pay to search for a proof: the kernels for ``spec`` are slow, and a predicate exists for it."""
     accumulator = spec.accumulator

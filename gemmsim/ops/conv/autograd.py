@@ -12,6 +12,7 @@ from gemmsim.backends import acceleration
 from ..product import gradient_underflow
 from ..product.affine_plan import AffinePlan, Product
 from ..product.autograd import add_exponents, gradients_are_pytorchs, quantize_step, sources_in_transforms, work_dtype
+from ..product.matmul_extras import MatmulExtras
 from ..product.operators import multiply
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Stream
@@ -226,7 +227,8 @@ def _bias_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
         total = terms.sum(0, dtype=work)
     else:
         ones = torch.ones((1, terms.shape[0]), dtype=torch.float32, device=terms.device)
-        rest = (None, int(Stream.ADDEND_GRAD), None, None, None, 0, *_rest(ctx))
-        total = multiply(ones, terms, plan.addend_sum, ctx.seed, work, *rest)
+        stream = int(Stream.ADDEND_GRAD)
+        extras = MatmulExtras(ctx.seed, work, stream=stream, counter=ctx.counter, site=ctx.site)
+        total = multiply(ones, terms, plan.addend_sum, extras)
         total = total.reshape(-1)
     return _finish(ctx, total, exponent, dtype, Stream.ADDEND_OUT)

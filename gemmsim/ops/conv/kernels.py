@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, Palette, SpecError
+from gemmsim.backends.backend import backend_name
 
 from .. import last_run
 from ..errors import message
@@ -99,7 +100,7 @@ def _conv(x: Tensor, weight: Tensor, spec: GemmSpec, where: Geometry, how: How) 
         large = place(x, where.padding, (1,) * len(kernel), size, how.cast, how.bits, Site.OPERAND_A)
         b = weight.reshape(groups, weight.shape[0] // groups, weight[0].numel()).mT
         plan = window_product(large, Reading(where.stride, where.dilation, kernel), b, spec, how, seconds, out)
-    last_run.record("conv", last_run.backend_name(x), how.named.key, plan)
+    last_run.record("conv", backend_name(x), how.named.key, plan)
     return out
 
 
@@ -146,7 +147,7 @@ def conv_weight(
     row = out[0].numel()
     layout = (outputs * row, 0, 1, row)
     plan = compute(WindowProduct(placed, windows, b, spec, out, layout, bits, None, named, seconds))
-    last_run.record("conv_weight", last_run.backend_name(placed), named.key, plan)
+    last_run.record("conv_weight", backend_name(placed), named.key, plan)
     return _looked_at(out, *given, named)
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from gemmsim.backends import acceleration
 
 from .. import last_run
-from ..dispatch import unobserved
 from ..errors import GradError, message
 from ..scaling import scale_by_power, scale_exponent
 from ..seeds import Site, Stream
 from ..single_differentiation import differentiable_once
-from . import eager, gradient_underflow
+from . import eager, fast_path, gradient_underflow
 from .affine_plan import AffinePlan, Product, Step
+from .matmul_extras import MatmulExtras
 from .operators import multiply, multiply_with_operands, quantize_op
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
@@ -67,10 +67,10 @@ class AffineFunction(torch.autograd.Function):
         seed: int | None,
         linear: bool,
         dtype: torch.dtype,
-        select: Tensor | None = None,
-        row: int = 0,
-        counter: Tensor | None = None,
-        site: str | None = None,
+        select: Tensor | None,
+        row: int,
+        counter: Tensor | None,
+        site: str | None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
         scale_a = scale_b = None
@@ -87,16 +87,15 @@ class AffineFunction(torch.autograd.Function):
         if inside is not None and scale is not None:
             inside = scale_by_power(inside, scale, torch.float64)
         after = None if plan.addend_in_accumulator else addend
-        more = scale is not None or after is not None or plan.output_quant is not None
         output = plan.output_quant
+        extras = MatmulExtras(seed, dtype, inside, select=select, row=row, counter=counter, site=site)
         if scale is None and plan.fprop.spec is not None:  # the product's own last steps
-            work = work_dtype(plan.fprop, dtype, plan.output_rest is not None)
-            last, output = (after, plan.output_cast, row, counter, site), plan.output_rest
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *last)
+            work, output = work_dtype(plan.fprop, dtype, plan.output_rest is not None), plan.output_rest
+            extras = extras._replace(out_dtype=work, bias=after, output=plan.output_cast)
+            out, left, right = _fprop(left, right, plan.fprop, linear, extras)
         else:
-            work = work_dtype(plan.fprop, dtype, more)
-            where = (None, None, row, counter, site)
-            out, left, right = _fprop(left, right, inside, plan.fprop, seed, linear, work, select, *where)
+            work = work_dtype(plan.fprop, dtype, scale is not None or after is not None or output is not None)
+            out, left, right = _fprop(left, right, plan.fprop, linear, extras._replace(out_dtype=work))
             if scale is not None:
                 out = scale_by_power(out, -scale)
             if after is not None:
@@ -107,7 +106,7 @@ class AffineFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        a, b, addend, plan, seed, linear = inputs[:6]
+        a, b, addend, plan, seed, linear, _, _, row, counter, site = inputs
         _, left, right, scale_a, scale_b = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)
@@ -116,13 +115,12 @@ class AffineFunction(torch.autograd.Function):
             (b if right is None else right) if ctx.needs_input_grad[0] else None,
             scale_a,
             scale_b,
-            inputs[9] if len(inputs) > 9 else None,
+            counter,
             *sources_in_transforms((a, left), (b, right)),
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
         ctx.as_given = left is None and right is None
-        ctx.row = inputs[8] if len(inputs) > 8 else 0
-        ctx.site = inputs[10] if len(inputs) > 10 else None
+        ctx.row, ctx.site = row, site
         # The engine may run the backward pass in a thread of its own, in which no context is in force. Tracers do not
         # follow context variables; the operators of compiled code look the setting up when they run.
         ctx.traced = torch.compiler.is_compiling()
@@ -174,33 +172,24 @@ def _found(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
     # Of a sharded gradient the processes would count parts, each at a time of its own.
     lost = gradient_underflow.probe(ctx.plan, grad) if type(grad) is Tensor else None
     if ctx.acceleration is None and acceleration.asked() is None:
-        if lost is None and _are_plain(ctx, saved, grad):
+        if lost is None and fast_path.takes_gradients(ctx, saved, grad):
             return _plain_gradients(ctx, saved, grad)
         return _gradients(ctx, saved, grad, lost)
     with acceleration.restored(ctx.acceleration):
         return _gradients(ctx, saved, grad, lost)
 
 
-def _are_plain(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> bool:
-    """Whether each gradient is one product of tensors as they are, and nobody looks."""
-    left, right, _, _, counter = saved[:5]
-    batch = grad.shape[:-2]
-    if not ctx.plan.has_plain_gradients or counter is not None:
-        return False
-    return batch == ctx.a_shape[:-2] and batch == ctx.b_shape[:-2] and unobserved(grad, left, right)
-
-
 def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradients:
-    """``_gradients`` where they ``_are_plain``: straight to the kernels."""
+    """``_gradients`` that ``fast_path.takes_gradients``: straight to the kernels."""
     left, right, *_ = saved
-    plan, wants, matmul, spec_of, linear = ctx.plan, ctx.needs_input_grad, eager.matmul, eager.spec_of, ctx.linear
+    plan, wants, linear = ctx.plan, ctx.needs_input_grad, ctx.linear
     ctx.counter = grad_a = grad_b = grad_addend = None
     if wants[0]:
-        other, role = right if linear else right.mT, Stream.DGRAD
-        grad_a = matmul(grad, other, spec_of(plan.dgrad.spec), ctx.seed, ctx.dtypes[0], None, role, row=ctx.row)
+        other, extras = right if linear else right.mT, _extras(ctx, ctx.dtypes[0], Stream.DGRAD, ctx.row)
+        grad_a = eager.matmul(grad, other, eager.spec_of(plan.dgrad.spec), extras)
     if wants[1]:
         a, b, text = (grad.mT, left, plan.wgrad.spec) if linear else (left.mT, grad, plan.wgrad.swapped)
-        grad_b = matmul(a, b, spec_of(text), ctx.seed, ctx.dtypes[1], None, Stream.WGRAD)
+        grad_b = eager.matmul(a, b, eager.spec_of(text), _extras(ctx, ctx.dtypes[1], Stream.WGRAD))
     if wants[2]:
         grad_addend = _addend_grad(ctx, grad, None)
     return grad_a, grad_b, grad_addend
@@ -275,38 +264,23 @@ def _native(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.matmul(a.to(common), b.to(common)).to(dtype)
 
 
-def _fprop(
-    a: Tensor,
-    b: Tensor,
-    c: Tensor | None,
-    product: Product,
-    seed: int | None,
-    linear: bool,
-    dtype: torch.dtype,
-    select: Tensor | None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _fprop(a: Tensor, b: Tensor, product: Product, linear: bool, extras: MatmulExtras) -> tuple[Tensor, Tensor, Tensor]:
     """The forward product, and both operands as it multiplied them, in the layout they came in."""
     right = b.mT if linear else b
     if product.spec is None:
-        return _native(a, right, dtype), a, b
+        assert extras.out_dtype is not None
+        return _native(a, right, extras.out_dtype), a, b
     if not (product.cast_a or product.cast_b):
-        return multiply(a, right, product.spec, seed, dtype, c, 0, select, bias, output, row, counter, site), a, b
-    out, cast_a, cast_b = multiply_with_operands(
-        a, right, product.spec, seed, dtype, c, 0, select, bias, output, row, counter, site
-    )
+        return multiply(a, right, product.spec, extras), a, b
+    out, cast_a, cast_b = multiply_with_operands(a, right, product.spec, extras)
     if product.cast_b:
         b = cast_b.mT if linear else cast_b
     return out, cast_a if product.cast_a else a, b
 
 
-def _rest(ctx: Any, row: int) -> tuple[Any, ...]:
-    """Arguments of a backward pass' operators after the stream."""
-    return None, None, None, row, ctx.counter, ctx.site
+def _extras(ctx: Any, dtype: torch.dtype, stream: Stream, row: int = 0) -> MatmulExtras:
+    """Those of a product of the backward pass."""
+    return MatmulExtras(ctx.seed, dtype, stream=int(stream), row=row, counter=ctx.counter, site=ctx.site)
 
 
 def check_gradient(role: str, product: Product) -> None:
@@ -343,7 +317,7 @@ def _dgrad(
     if product.spec is None:
         out = _native(left, right, dtype)
     else:
-        out = multiply(left, right, product.spec, ctx.seed, dtype, None, int(Stream.DGRAD), *_rest(ctx, ctx.row))
+        out = multiply(left, right, product.spec, _extras(ctx, dtype, Stream.DGRAD, ctx.row))
     found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
@@ -366,7 +340,7 @@ def _wgrad(
     if spec is None:
         out = _native(left, right, dtype)
     else:
-        out = multiply(left, right, spec, ctx.seed, dtype, None, int(Stream.WGRAD), *_rest(ctx, 0))
+        out = multiply(left, right, spec, _extras(ctx, dtype, Stream.WGRAD))
     found = _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
@@ -388,5 +362,5 @@ def _addend_grad(ctx: Any, grad: Tensor, exponent: Tensor | None) -> Tensor:
         total = terms.sum(0, dtype=work)
     else:
         ones = torch.ones((1, terms.shape[0]), dtype=torch.float32, device=terms.device)
-        total = multiply(ones, terms, plan.addend_sum, ctx.seed, work, None, int(Stream.ADDEND_GRAD), *_rest(ctx, 0))
+        total = multiply(ones, terms, plan.addend_sum, _extras(ctx, work, Stream.ADDEND_GRAD))
     return _finish(ctx, total, exponent, shape, dtype, Stream.ADDEND_OUT)

@@ -24,6 +24,7 @@ from ..errors import SeedError, message
 from ..seeds import Site, at_counter, draw_seed, needs_seed
 from . import eager
 from .epilogue import is_wide
+from .matmul_extras import MatmulExtras
 
 __all__ = [
     "count_events",
@@ -106,30 +107,22 @@ def matmul(
     a: Tensor,
     b: Tensor,
     spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
+    *given: Any,
+    **named: Any,
 ) -> tuple[Tensor, int]:
     """Batching rule of ``gemmsim::matmul``."""
-    seed = at_counter(seed, counter)
-    if bias is not None or output is not None:
-        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row, site=site)
-        return _finished(quantize_op, out, bias, in_dims, output).to(dtype), 0
-    dims = _tensor_dims(in_dims)
-    separately, seed = _matmul_seed(info, spec, seed)
+    extras = _at_counter(MatmulExtras(*given, **named))
+    if extras.bias is not None or extras.output is not None:
+        dtype, bare = _without_epilogue(a, b, spec, extras)
+        out, _ = matmul(quantize_op, op, info, in_dims, a, b, spec, *bare)
+        return _finished(quantize_op, out, extras, in_dims).to(dtype), 0
+    dims = _operand_dims(in_dims)
+    separately, seed = _matmul_seed(info, spec, extras.seed)
+    extras = extras._replace(seed=seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream, row, site)
-        return torch.stack(_one_by_one(info, dims, (a, b, c, select), call)), 0
-    a, b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row, site=site), 0
+        call = partial(_call, op, spec, extras)
+        return torch.stack(_one_by_one(info, dims, (a, b, extras.c, extras.select), call)), 0
+    return _call(op, spec, extras, *_with_equal_ranks(dims, a, b, extras.c, extras.select)), 0
 
 
 def matmul_with_operands(
@@ -140,34 +133,24 @@ def matmul_with_operands(
     a: Tensor,
     b: Tensor,
     spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
+    *given: Any,
+    **named: Any,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int | None, int | None, int | None]]:
     """Batching rule of ``gemmsim::matmul_with_operands``."""
-    seed = at_counter(seed, counter)
-    if bias is not None or output is not None:
-        dtype, work = _finish_dtypes(a, b, spec, out_dtype)
-        (raw, *casts), where = matmul_with_operands(
-            quantize_op, op, info, in_dims, a, b, spec, seed, work, c, stream, select, row=row, site=site
-        )
-        return (_finished(quantize_op, raw, bias, in_dims, output).to(dtype), casts[0], casts[1]), where
-    dims = _tensor_dims(in_dims)
-    separately, seed = _matmul_seed(info, spec, seed)
+    extras = _at_counter(MatmulExtras(*given, **named))
+    if extras.bias is not None or extras.output is not None:
+        dtype, bare = _without_epilogue(a, b, spec, extras)
+        (raw, *casts), where = matmul_with_operands(quantize_op, op, info, in_dims, a, b, spec, *bare)
+        return (_finished(quantize_op, raw, extras, in_dims).to(dtype), casts[0], casts[1]), where
+    dims = _operand_dims(in_dims)
+    separately, seed = _matmul_seed(info, spec, extras.seed)
+    extras = extras._replace(seed=seed)
     if separately or dims[:2] == (None, None):
-        call = partial(_call, op, spec, seed, out_dtype, stream, row, site)
-        columns = zip(*_one_by_one(info, dims, (a, b, c, select), call), strict=True)
+        call = partial(_call, op, spec, extras)
+        columns = zip(*_one_by_one(info, dims, (a, b, extras.c, extras.select), call), strict=True)
         out, cast_a, cast_b = (torch.stack(column) for column in columns)
         return (out, cast_a, cast_b), (0, 0, 0)
-    full_a, full_b, c, select = _with_equal_ranks(dims, a, b, c, select)
-    out, cast_a, cast_b = op(full_a, full_b, spec, seed, out_dtype, c, stream, select, row=row, site=site)
+    out, cast_a, cast_b = _call(op, spec, extras, *_with_equal_ranks(dims, a, b, extras.c, extras.select))
     meaning = eager.spec_of(spec)
     cast_a, dim_a = _as_example(cast_a, a, dims[0], meaning.cast_a is not None)
     cast_b, dim_b = _as_example(cast_b, b, dims[1], meaning.cast_b is not None)
@@ -239,33 +222,43 @@ def _beside_examples(fmt: TensorFormat) -> TensorFormat | None:
     return fmt if fmt.dim < 0 else replace(fmt, dim=fmt.dim + 1)
 
 
-def _finish_dtypes(a: Tensor, b: Tensor, spec: str, out_dtype: torch.dtype | None) -> tuple[torch.dtype, torch.dtype]:
-    """The result's dtype and the one in which a bias is added."""
-    dtype = eager.result_dtype("matmul", a, b, out_dtype)
+def _at_counter(extras: MatmulExtras) -> MatmulExtras:
+    """``extras`` with the counter added to the seed."""
+    return extras._replace(seed=at_counter(extras.seed, extras.counter), counter=None)
+
+
+def _without_epilogue(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> tuple[torch.dtype, MatmulExtras]:
+    """The result's dtype, and ``extras`` of the product alone, in the dtype in which a bias is added."""
+    dtype = eager.result_dtype("matmul", a, b, extras.out_dtype)
     wide = dtype == torch.float64 or is_wide(eager.spec_of(spec))
-    return dtype, torch.float64 if wide else torch.float32
+    work = torch.float64 if wide else torch.float32
+    return dtype, extras._replace(out_dtype=work, bias=None, output=None)
 
 
 def _finished(
-    quantize_op: Callable[..., Any],
-    out: Tensor,
-    bias: Tensor | None,
-    in_dims: tuple[int | None, ...],
-    output: str | None,
+    quantize_op: Callable[..., Any], out: Tensor, extras: MatmulExtras, in_dims: tuple[int | None, ...]
 ) -> Tensor:
-    """Products of all examples, these in front, after what follows them; ``bias`` is argument 8 of the operators."""
+    """Products of all examples, these in front, after what follows them."""
+    bias = extras.bias
     if bias is not None:
-        dim = in_dims[8] if len(in_dims) > 8 else None
+        dim = _extras_dims(in_dims).bias
         added = bias.to(out.dtype) if dim is None else bias.movedim(dim, 0).to(out.dtype)
         if dim is not None:
             added = added.reshape(added.shape[0], *((1,) * (out.dim() - 2)), added.shape[1])
         out = out + added
-    return out if output is None else quantize_op(out, output, None, Site.QUANTIZE, 0, True)
+    return out if extras.output is None else quantize_op(out, extras.output, None, Site.QUANTIZE, 0, True)
 
 
-def _tensor_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
+def _extras_dims(in_dims: tuple[int | None, ...]) -> Any:
+    """``MatmulExtras`` with the mapped dimension of each argument in its place."""
+    given = in_dims[3:]
+    return MatmulExtras._make((*given, *(None,) * (len(MatmulExtras._fields) - len(given))))
+
+
+def _operand_dims(in_dims: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """Mapped dimensions of a, b, c and select."""
-    return in_dims[0], in_dims[1], *(in_dims[at] if len(in_dims) > at else None for at in (5, 7))
+    extras = _extras_dims(in_dims)
+    return in_dims[0], in_dims[1], extras.c, extras.select
 
 
 def _matmul_seed(info: Any, spec: str, seed: int | None) -> tuple[bool, int | None]:
@@ -284,10 +277,8 @@ def is_of_whole_tensor(fmt: object) -> bool:
     return isinstance(fmt, BlockFormat) and fmt.tensor_scale
 
 
-def _call(
-    op: Any, spec: str, seed: Any, out_dtype: Any, stream: int, row: int, site: Any, a: Any, b: Any, c: Any, select: Any
-) -> Any:
-    return op(a, b, spec, seed, out_dtype, c, stream, select, row=row, site=site)
+def _call(op: Any, spec: str, extras: MatmulExtras, a: Any, b: Any, c: Any, select: Any) -> Any:
+    return op(a, b, spec, *extras._replace(c=c, select=select))
 
 
 def _with_equal_ranks(dims: tuple[int | None, ...], a: Tensor, b: Tensor, *others: Tensor | None) -> tuple[Any, ...]:

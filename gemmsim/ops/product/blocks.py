@@ -10,11 +10,12 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
 from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import encode_operand, values_of
 from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.product import Product
-from gemmsim.backends.route import plain_spec, run
+from gemmsim.backends.route import run
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
 
 from ..errors import message

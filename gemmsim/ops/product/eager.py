@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,24 +17,23 @@ from gemmsim.arithmetic.accumulator import remembers
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.arithmetic.errors import UnsupportedSpec
 from gemmsim.backends import route
-from gemmsim.backends.backend import backend_of
+from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.backends.batch_dims import batched
-from gemmsim.backends.convert import cast_into
 from gemmsim.backends.epilogue import Finish
-from gemmsim.backends.epilogue_passes import finish_into
 from gemmsim.backends.product import Product
-from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast
-from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat
 
 from .. import last_run
+from ..cast_arguments import cast_of
 from ..checks import FLOAT_DTYPES, check_device, check_float, check_out_dtype
 from ..errors import message
 from ..quantize_eager import cast_operand
-from ..seeds import Site, derive_seed, draw_seed
+from ..seeds import Site, at_counter, derive_seed, draw_seed
 from . import blocks, operand_overflow
 from .affine_formats import formats_named
 from .broadcasting import NOTHING, expanded, general_matmul
 from .epilogue import check_bias, finish_of
+from .matmul_extras import MatmulExtras
 from .shapes import matmul_shape
 
 __all__ = [
@@ -47,6 +47,8 @@ __all__ = [
     "spec_of",
     "without_operand_casts",
 ]
+
+_NONE = MatmulExtras()
 
 
 @lru_cache(maxsize=4096)
@@ -87,64 +89,58 @@ def result_dtype(owner: str, a: Tensor, b: Tensor, out_dtype: torch.dtype | None
     return a.dtype if a.dtype == b.dtype else torch.promote_types(a.dtype, b.dtype)
 
 
-def matmul(
-    a: Tensor,
-    b: Tensor,
-    spec: GemmSpec,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: Cast | None = None,
-    row: int = 0,
-) -> Tensor:
+def matmul(a: Tensor, b: Tensor, spec: GemmSpec, extras: MatmulExtras = _NONE) -> Tensor:
     """The matrix product ``spec`` of matrices, or of batches of matrices whose batch dimensions broadcast.
-
-    ``bias`` (N,) and ``output``, a deterministic cast: what follows (``finishing``). ``row``: the first row's index.
 
     Raises:
         UnsupportedSpec: for an operand a whose random bits know no row; errors of ``result_dtype`` and backends.
     """
-    dtype = result_dtype("qmatmul", a, b, out_dtype)
-    bits = call_seed(spec, seed, stream)
-    finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
+    dtype, bits, row, finish = _resolved(a, b, spec, extras)
+    c, select = extras.c, extras.select
     plan: object
     named, given = spec, a
-    row = row if spec.is_stochastic else 0
     if row:
         matmul_shape("qmatmul", a, b)
         a, spec = _cast_from(row, a, spec, bits)
-    alone = c is None and select is None and row == 0
     if spec.has_blocks:
         out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
-    elif alone and _is_short(a, b, spec, finish, dtype):
+    elif c is None and select is None and row == 0 and _have_equal_batches(a, b):
         out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=dtype, device=a.device)
-        plan = route.gemm(a, b, spec, out, bits) if out.numel() else NOTHING
-        if finish is not None:
-            finish_into(out, finish, out, cast_into)
+        plan = route.gemm(a, b, spec, out, bits, finish) if out.numel() else NOTHING
     else:
         out, plan = general_matmul(a, b, spec, bits, dtype, c, select, named, finish, row)
-    if operand_overflow.may_overflow(named):
+    if (named.a or named.b) and operand_overflow.may_overflow(named):
         operand_overflow.look(given, b, named, out)
-    last_run.record("matmul", last_run.backend_name(a), named.key, plan)
+    last_run.record("matmul", backend_name(a), named.key, plan)
     return out
 
 
-def _is_short(a: Tensor, b: Tensor, spec: GemmSpec, finish: Finish | None, dtype: torch.dtype) -> bool:
-    """Whether the product can be written as it is, and the bias added to it by a pass of its own: two matrices, or on
-    the CPU as many of each. What the general way does is the same, after longer preparations."""
-    rank = a.dim()
-    if rank != b.dim() or a.shape[-1] != b.shape[-2]:
-        return False
-    if rank == 2 and finish is None:
-        return True
-    if a.is_cuda or rank - 2 > MAX_BATCH_DIMS or (rank > 2 and a.shape[:-2] != b.shape[:-2]):
-        return False
-    if finish is None:
-        return True
-    return finish.cast is None and finish.work == dtype and not route.backend_of(a).finishes(spec, None)
+_Resolved: TypeAlias = tuple[torch.dtype, int, int, Finish | None]
+
+
+def _resolved(a: Tensor, b: Tensor, spec: GemmSpec, extras: MatmulExtras) -> _Resolved:
+    """The dtype of the result, seed, first row and epilogue that ``extras`` mean, after checks.
+
+    Raises:
+        DTypeError, DeviceError, ShapeError: for operands, a dtype or a bias that do not fit.
+    """
+    dtype = result_dtype("qmatmul", a, b, extras.out_dtype)
+    finish, bias = None, extras.bias
+    if bias is not None or extras.output is not None:
+        if bias is not None:
+            check_float("qmatmul", "bias", bias)
+            check_device("qmatmul", a, b, bias)
+            check_bias("qmatmul", bias, b.shape[-1])
+        finish = finish_of(spec, bias, None if extras.output is None else cast_of(extras.output), dtype)
+    if not spec.is_stochastic:
+        return dtype, 0, 0, finish
+    seed = extras.seed if extras.counter is None else at_counter(extras.seed, extras.counter)
+    return dtype, call_seed(spec, seed, extras.stream), extras.row, finish
+
+
+def _have_equal_batches(a: Tensor, b: Tensor) -> bool:
+    """Whether the operands are two matrices, or as many of each, whose contracted sizes are equal."""
+    return a.dim() == b.dim() and a.shape[-1] == b.shape[-2] and (a.dim() == 2 or a.shape[:-2] == b.shape[:-2])
 
 
 def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, GemmSpec]:
@@ -161,17 +157,6 @@ def _check_row_of(row: int, spec: GemmSpec) -> None:
         asked = f"qmatmul: row={row} with operand a in {spec.a}, which draws from its first element on"
         do = "Round the whole of a beforehand with gemmsim.quantize."
         raise UnsupportedSpec(message(asked, "row=0, or another rounding of a", do))
-
-
-def _finish(
-    a: Tensor, b: Tensor, spec: GemmSpec, bias: Tensor | None, output: Cast | None, dtype: torch.dtype
-) -> Finish | None:
-    """``finish_of``, the bias checked."""
-    if bias is not None:
-        check_float("qmatmul", "bias", bias)
-        check_device("qmatmul", a, b, bias)
-        check_bias("qmatmul", bias, b.shape[-1])
-    return finish_of(spec, bias, output, dtype)
 
 
 def _block_matmul(
@@ -238,17 +223,7 @@ def count_events(
 
 
 def matmul_with_operands(
-    a: Tensor,
-    b: Tensor,
-    spec: GemmSpec,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: Cast | None = None,
-    row: int = 0,
+    a: Tensor, b: Tensor, spec: GemmSpec, extras: MatmulExtras = _NONE
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul`` and the operands it multiplied, cast, for the backward pass; empty where ``spec`` has no operand cast.
 
@@ -257,11 +232,9 @@ def matmul_with_operands(
     Raises:
         UnsupportedSpec: as ``matmul``.
     """
-    dtype = result_dtype("qmatmul", a, b, out_dtype)
+    dtype, bits, row, finish = _resolved(a, b, spec, extras)
     matmul_shape("qmatmul", a, b)
-    bits = call_seed(spec, seed, stream)
-    finish = None if bias is None and output is None else _finish(a, b, spec, bias, output, dtype)
-    row = row if spec.is_stochastic else 0
+    c, select = extras.c, extras.select
     if row:
         _check_row_of(row, spec)
     start = row * a.shape[-1]
@@ -275,7 +248,7 @@ def matmul_with_operands(
         out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish, row)
     if operand_overflow.may_overflow(spec):
         operand_overflow.look(a, b, spec, out)
-    last_run.record("matmul", last_run.backend_name(a), spec.key, plan)
+    last_run.record("matmul", backend_name(a), spec.key, plan)
     return out, cast_a, cast_b
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
-import torch
-
 from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import GemmSpec, Palette
-from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.formats import BlockFormat
+from gemmsim.backends import route
 
 from .affine_formats import QAffineFormats, formats_named
 from .matmul import FormatsLike
@@ -66,91 +60,5 @@ def _explain_formats(formats: QAffineFormats) -> str:
 
 
 def _backends(spec: GemmSpec) -> str:
-    from gemmsim.backends import cpu, python_fallback
-
-    if spec.accumulator.is_lookup:
-        from gemmsim.backends import cuda
-
-        found = (("cpu", "", cpu.lookup_refuses(spec)), ("cuda", f", {_ON_GPU}", cuda.lookup_refuses(spec)))
-        yes = "yes, by looking products up"
-        return "\n".join(f"{name}: {yes + more if why is None else f'no, {why}'}" for name, more, why in found)
-    if spec.needs_steps:
-        inner = replace(spec, a=None, b=None, out=None)
-        if not inner.needs_steps:
-            return f"operands or output are looked up in PyTorch; the product itself:\n{_backends(inner)}"
-        reason = python_fallback.refuses(inner)
-        words = "yes, a step for each term in PyTorch, on the tensors' device"
-        return f"stepwise: {words if reason is None else f'no, {reason}'}"
-    reason = cpu.refuses(spec)
-    words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
-    first = f"cpu: {words if reason is None else f'no, {reason}'}"
-    return "\n".join([first, *_cuda_lines(spec), _cublas_line(spec), *_cutlass_lines(spec)])
-
-
-_ON_GPU = "for tensors on an NVIDIA GPU; kernels are compiled when first used (gemmsim[cuda])"
-
-
-def _cuda_lines(spec: GemmSpec) -> Iterator[str]:
-    from gemmsim.backends import cuda
-
-    refused = cuda.refuses(spec)
-    if refused is not None:
-        yield f"cuda: no, {refused}"
-        return
-    yield f"cuda: yes, {_ON_GPU}"
-    how = cuda.block_words(spec)
-    if how is not None:
-        yield f"blocks on cuda: {how}"
-    cores = [words for words in (cuda.tensor_core_words(spec), cuda.block_core_words(spec)) if words is not None]
-    if cores:
-        yield f"tensor cores: {'. '.join(cores)}"
-
-
-def _cublas_line(spec: GemmSpec) -> str:
-    from gemmsim.backends import cublas
-
-    found = cublas.native_type(spec, torch.float32, torch.float32)
-    decoded = _decoded_type(spec)
-    if isinstance(found, cublas.NativeType):
-        other = "" if decoded is None else f"; where a GPU is older than a Blackwell, {decoded}"
-        return f"cublas: native type {found}, under gemmsim.cublas_acceleration only{other} (operands in float32)"
-    if decoded is not None:
-        return f"cublas: {decoded}, under gemmsim.cublas_acceleration only; codes and scales themselves: no, {found}"
-    return f"cublas: no, {found} (operands in float32)"
-
-
-def _cutlass_lines(spec: GemmSpec) -> Iterator[str]:
-    from gemmsim.backends import cutlass
-
-    values = _values(spec)
-    named, dtype = values or (spec, torch.float32)
-    found = cutlass.mainloop_of(named, dtype, dtype)
-    if isinstance(found, tuple):
-        a, b, promoted = found
-        how = f"{a} by {b}" + (f", promoted every {promoted} terms" if promoted else "")
-        held = "" if values is None else f" of the operands' values, if {str(dtype)[6:]} holds them"
-        yield f"cutlass: mainloop {how}{held}, on Hopper under gemmsim.cutlass_acceleration (operands in float32)"
-
-
-def _values(spec: GemmSpec) -> tuple[GemmSpec, torch.dtype] | None:
-    """The product of the operands' values and their dtype, where block formats are decoded beforehand."""
-    if not spec.has_blocks or takes_scales(spec.accumulator):
-        return None
-    from gemmsim.backends.route import plain_spec
-
-    both = isinstance(spec.a, BlockFormat) and isinstance(spec.b, BlockFormat)
-    return plain_spec(spec), torch.bfloat16 if both else torch.float32
-
-
-def _decoded_type(spec: GemmSpec) -> str | None:
-    """The native type of operands whose values were taken out of block formats; ``None`` where there is none."""
-    values = _values(spec)
-    if values is None:
-        return None
-    from gemmsim.backends import cublas
-
-    plain, dtype = values
-    found = cublas.native_type(plain, dtype, dtype)
-    if not isinstance(found, cublas.NativeType):
-        return None
-    return f"native type {found} of the operands' values, if {str(dtype)[6:]} holds them"
+    """What the routes say of the spec."""
+    return "\n".join(route.explain(spec))

@@ -18,6 +18,7 @@ from ..single_differentiation import differentiable_once
 from . import eager
 from .affine_plan import AffinePlan
 from .autograd import gradients, gradients_in_columns
+from .matmul_extras import MatmulExtras
 
 __all__ = ["apply_plainly"]
 
@@ -46,7 +47,7 @@ class PlainFunction(torch.autograd.Function):
             a = a.reshape(shape[:-1].numel(), shape[-1])
         right = b.mT if linear else b
         spec = eager.spec_of(plan.fprop.spec)
-        out = eager.matmul(a, right, spec, seed, dtype, bias=addend, row=row)
+        out = eager.matmul(a, right, spec, MatmulExtras(seed, dtype, bias=addend, row=row))
         wants = ctx.needs_input_grad
         # What AffineFunction saves: a checkpoint may run once with an observer and once without.
         ctx.save_for_backward(a if wants[1] else None, b if wants[0] else None, None, None, None)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gemmsim.backends.device_tables import is_capturing
 
-from ..dispatch import is_batch_of_gradients, no_mode_is_active
+from ..dispatch import is_batch_of_gradients, unobserved
 from ..seeds import Site, Stream
 from . import eager
 from .affine_plan import AffinePlan, Product, Step
@@ -70,7 +70,7 @@ def probe(plan: AffinePlan, grad: Tensor) -> Lost | None:
     looked at.
     """
     native = plan.dgrad.spec is None and plan.wgrad.spec is None and plan.grad_quant is None
-    if native or plan.scale_grad is not None or grad.is_meta or not no_mode_is_active():
+    if native or plan.scale_grad is not None or grad.is_meta or not unobserved():
         return None
     if len(_PASSES) >= _MOST_PLANS:
         _PASSES.clear()

@@ -10,16 +10,16 @@ from torch import Tensor
 from gemmsim._keywords import takes_spec
 
 from ..checks import check_device, check_float, check_out_dtype
-from ..dispatch import are_direct, needs_autograd, no_mode_is_active
+from ..dispatch import unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
-from . import eager
+from . import eager, fast_path
 from .affine_formats import QAffineFormats
-from .affine_plan import AffinePlan
 from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import FormatsLike, affine, check_row_steps, formats_of
+from .matmul_extras import MatmulExtras
 from .sharding import prepare
 
 __all__ = ["qlinear"]
@@ -75,35 +75,21 @@ def qlinear(
     if is_narrow(x, weight):
         x, weight, out_dtype = as_numbers("qlinear", x, weight, chosen, out_dtype, "x weight")
     dtype = _check_arguments(x, weight, bias, out_dtype)
-    if chosen.plan.is_plain and x.dim() > 1 and _is_direct(x, weight, bias):
-        return _plain(x, weight, bias, chosen.plan, seed, dtype, row)
-    if torch.compiler.is_compiling() or not are_direct(x, weight):
-        prepare()
-    if chosen.plan.is_native:
-        return _native(x, weight, bias, dtype)
     plan = chosen.plan
+    if plan.is_plain and x.dim() > 1:
+        if fast_path.way_of(plan, x, weight, bias) == fast_path.KERNEL:
+            extras = MatmulExtras(plan.seed if seed is None else seed, dtype, bias=bias, row=row)
+            return eager.matmul(x, weight.mT, eager.spec_of(str(plan.fprop.spec)), extras)
+    if not unobserved(x, weight):
+        prepare()
+    if plan.is_native:
+        return _native(x, weight, bias, dtype)
     check_row_steps("qlinear", row, plan)
     if bias is None and chosen.bias_in_accumulator:
         plan = _without_bias(chosen).plan
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
     out = affine(rows, weight, bias, plan, seed, True, dtype, row=row)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
-
-
-def _is_direct(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether the call may go straight to the kernel: ordinary tensors, no gradient, nothing watching."""
-    if torch.compiler.is_compiling() or not (are_direct(x, weight, bias) and no_mode_is_active()):
-        return False
-    return not needs_autograd(x, weight, bias)
-
-
-def _plain(
-    x: Tensor, weight: Tensor, bias: Tensor | None, plan: AffinePlan, seed: int | None, dtype: torch.dtype, row: int
-) -> Tensor:
-    """One product, with a bias one addition more: what ``affine`` computes, without its bookkeeping."""
-    spec = eager.spec_of(str(plan.fprop.spec))
-    seed = plan.seed if seed is None else seed
-    return eager.matmul(x, weight.mT, spec, seed, dtype, bias=bias, row=row)
 
 
 @assume_constant_result

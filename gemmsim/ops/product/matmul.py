@@ -13,18 +13,19 @@ from gemmsim.arithmetic.errors import SelectError
 from gemmsim.formats.lru import remembered
 
 from ..checks import check_device, check_float, check_integers, check_out_dtype, check_same_inner
-from ..dispatch import are_direct, needs_autograd, no_mode_is_active, unobserved
+from ..dispatch import unobserved
 from ..errors import ShapeError, message
 from ..fx import traceable
 from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
-from . import eager
+from . import eager, fast_path
 from .affine_formats import QAffineFormats
 from .affine_plan import AffinePlan
 from .autograd import AffineFunction, apply_directly, check_gradient
 from .fast_autograd import apply_plainly
 from .int8_fp8_operands import as_numbers, is_narrow
-from .operators import multiply
+from .matmul_extras import MatmulExtras
+from .operators import matmul_op
 from .shapes import matmul_shape
 from .sharding import prepare
 
@@ -98,15 +99,12 @@ def qmatmul(
         >>> gs.qmatmul(a, b, "e4m3 : chunked(64, bf16)")
         tensor([[600.]])
     """
+    if c is None and arithmetic is None and select is None:
+        out = fast_path.product(a, b, spec, seed, out_dtype, row)
+        if out is not None:
+            return out
     if is_narrow(a, b):
         a, b, out_dtype = as_numbers("qmatmul", a, b, formats_of(spec, arithmetic), out_dtype)
-    if not torch.compiler.is_compiling() and c is None and arithmetic is None and select is None:
-        if not (a is None or b is None) and are_direct(a, b) and no_mode_is_active() and a.dim() > 1 and b.dim() > 1:
-            if not (torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)):
-                plain = eager.plain_spec_of(spec) if type(spec) is str else spec
-                if type(plain) is GemmSpec:
-                    row = check_row("qmatmul", row)
-                    return eager.matmul(a, b, plain, check_seed("qmatmul", seed), out_dtype, row=row)
     return _qmatmul(a, b, spec, seed, arithmetic, c, select, out_dtype, row)
 
 
@@ -192,20 +190,25 @@ def affine(
     ``counter`` and ``site``: as the operators have them.
     """
     seed = plan.seed if seed is None else seed
-    direct, grad = unobserved(a, b, addend), needs_autograd(a, b, addend)
-    if direct and grad and plan.is_bare and select is None and counter is None:
+    way = fast_path.way_of(plan, a, b, addend, select, counter)
+    if way == fast_path.NODE:
         return apply_plainly(a, b, addend, plan, seed, linear, dtype, row, site)
     if linear and a.dim() > 2:
         rows = a.reshape(a.shape[:-1].numel(), a.shape[-1])
         out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site)
         return out.reshape(*a.shape[:-1], out.shape[-1])
-    if plan.is_plain and not grad:
-        right, more = b.mT if linear else b, (None, row, counter, site)
-        return multiply(a, right, str(plan.fprop.spec), seed, dtype, None, 0, select, addend, *more)
+    result: Tensor
+    if way in (fast_path.KERNEL, fast_path.OPERATOR):
+        right, spec = b.mT if linear else b, str(plan.fprop.spec)
+        extras = MatmulExtras(seed, dtype, select=select, bias=addend, row=row, counter=counter, site=site)
+        if way == fast_path.KERNEL:
+            return eager.matmul(a, right, eager.spec_of(spec), extras)
+        result = matmul_op(a, right, spec, *extras)
+        return result
     arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site)
-    if not direct:
-        result: Tensor = AffineFunction.apply(*arguments)[0]
-    elif grad:
+    if way == fast_path.FUNCTION:
+        result = AffineFunction.apply(*arguments)[0]
+    elif way == fast_path.STEPS_BELOW_NODE:
         result = apply_directly(*arguments)[0]  # type: ignore[assignment]
     else:
         result = AffineFunction.forward(*arguments)[0]  # type: ignore[assignment]
@@ -224,7 +227,7 @@ def _qmatmul(
     row: int,
 ) -> Tensor:
     """``qmatmul`` of any tensors: all checks, vectors as matrices, then the autograd function or the operator."""
-    if torch.compiler.is_compiling() or not are_direct(a, b):
+    if not unobserved(a, b):
         prepare()
     formats = formats_of(spec, arithmetic)
     seed, row = check_seed("qmatmul", seed), check_row("qmatmul", row)

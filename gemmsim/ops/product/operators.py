@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends import acceleration
-from gemmsim.formats import Cast
 
 from .. import quantize_eager
-from ..cast_arguments import carrier_dtype, cast_of, target_dtype, target_of
+from ..cast_arguments import carrier_dtype, target_dtype, target_of
 from ..checks import check_float, check_integers
 from ..dispatch import unobserved
 from ..registration import define
 from ..seeds import Site, Stream, at_counter
 from . import batching, eager
 from .epilogue import check_bias
+from .matmul_extras import MatmulExtras
 from .shapes import matmul_shape
 
 __all__ = [
@@ -46,50 +46,20 @@ __all__ = [
 ]
 
 
-def _matmul(
-    a: Tensor,
-    b: Tensor,
-    spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
-    seed, last = at_counter(seed, counter), _cast(output)
-    arguments = (a, b, eager.spec_of(spec), seed, out_dtype, c, stream, select, bias, last, row)
-    if stream == Stream.ADDEND_GRAD and acceleration.asked() is not None:
+def _matmul(a: Tensor, b: Tensor, spec: str, *given: Any, **named: Any) -> Tensor:
+    return _run(a, b, spec, MatmulExtras(*given, **named))
+
+
+def _run(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> Tensor:
+    meaning = eager.spec_of(spec)
+    if extras.stream == Stream.ADDEND_GRAD and acceleration.asked() is not None:
         with acceleration.restored(None):  # a sum of rows, written as a product by ones: no library's product
-            return eager.matmul(*arguments)
-    return eager.matmul(*arguments)
+            return eager.matmul(a, b, meaning, extras)
+    return eager.matmul(a, b, meaning, extras)
 
 
-def _matmul_with_operands(
-    a: Tensor,
-    b: Tensor,
-    spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    meaning, seed, last = eager.spec_of(spec), at_counter(seed, counter), _cast(output)
-    return eager.matmul_with_operands(a, b, meaning, seed, out_dtype, c, stream, select, bias, last, row)
-
-
-def _cast(output: str | None) -> Cast | None:
-    return None if output is None else cast_of(output)
+def _matmul_with_operands(a: Tensor, b: Tensor, spec: str, *given: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return eager.matmul_with_operands(a, b, eager.spec_of(spec), MatmulExtras(*given, **named))
 
 
 def _count_overflows(a: Tensor, b: Tensor, spec: str, seed: int | None = None) -> Tensor:
@@ -122,47 +92,22 @@ def _quantize_inplace(x: Tensor, cast: str, seed: int | None = None) -> None:
     quantize_eager.overwrite(x, target_of(cast), x, seed)
 
 
-def _matmul_fake(
-    a: Tensor,
-    b: Tensor,
-    spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
-) -> Tensor:
+def _matmul_fake(a: Tensor, b: Tensor, spec: str, *given: Any, **named: Any) -> Tensor:
+    extras = MatmulExtras(*given, **named)
     eager.spec_of(spec)
-    if select is not None:
-        check_integers("qmatmul", "select", select)
-    if bias is not None:
-        check_bias("qmatmul", bias, b.shape[-1])
-    dtype = eager.result_dtype("qmatmul", a, b, out_dtype)
+    if extras.select is not None:
+        check_integers("qmatmul", "select", extras.select)
+    if extras.bias is not None:
+        check_bias("qmatmul", extras.bias, b.shape[-1])
+    dtype = eager.result_dtype("qmatmul", a, b, extras.out_dtype)
     return a.new_empty(matmul_shape("qmatmul", a, b), dtype=dtype)
 
 
 def _matmul_with_operands_fake(
-    a: Tensor,
-    b: Tensor,
-    spec: str,
-    seed: int | None = None,
-    out_dtype: torch.dtype | None = None,
-    c: Tensor | None = None,
-    stream: int = 0,
-    select: Tensor | None = None,
-    bias: Tensor | None = None,
-    output: str | None = None,
-    row: int = 0,
-    counter: Tensor | None = None,
-    site: str | None = None,
+    a: Tensor, b: Tensor, spec: str, *given: Any, **named: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     meaning = eager.spec_of(spec)
-    out = _matmul_fake(a, b, spec, seed, out_dtype, c, stream, select, bias, output)
+    out = _matmul_fake(a, b, spec, *given, **named)
     cast_a, cast_b = (
         t.new_empty(0) if cast is None else torch.empty_like(t, dtype=carrier_dtype(cast.format, t.dtype))
         for t, cast in ((a, meaning.cast_a), (b, meaning.cast_b))
@@ -221,6 +166,7 @@ quantize_out_op = define(
 quantize_inplace_op = define(
     "quantize_(Tensor(a!) x, str cast, SymInt? seed=None) -> ()", _quantize_inplace, _quantize_inplace_fake
 )
+#: ``MatmulExtras`` has the arguments after the spec.
 _MATMUL = (
     "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
     " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0, Tensor? counter=None,"
@@ -256,23 +202,17 @@ count_overflows_op = define(
 )
 
 
-def multiply(a: Tensor, b: Tensor, spec: str, *rest: Any) -> Tensor:
-    """``matmul_op``, without the dispatcher where nobody has to see the call: that costs more than a small product.
-
-    ``rest``: the operator's other arguments in their order, as far as given.
-    """
-    call = _matmul if unobserved(a, b, *_tensors(rest)) else matmul_op
-    result: Tensor = call(a, b, spec, *rest)
+def multiply(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> Tensor:
+    """``matmul_op``, without the dispatcher where nobody has to see the call: that costs more than a small product."""
+    if unobserved(a, b, extras.c, extras.select, extras.bias):
+        return _run(a, b, spec, extras)
+    result: Tensor = matmul_op(a, b, spec, *extras)
     return result
 
 
-def multiply_with_operands(a: Tensor, b: Tensor, spec: str, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def multiply_with_operands(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul_with_operands_op``, as ``multiply``."""
-    call = _matmul_with_operands if unobserved(a, b, *_tensors(rest)) else matmul_with_operands_op
-    result: tuple[Tensor, Tensor, Tensor] = call(a, b, spec, *rest)
+    if unobserved(a, b, extras.c, extras.select, extras.bias):
+        return eager.matmul_with_operands(a, b, eager.spec_of(spec), extras)
+    result: tuple[Tensor, Tensor, Tensor] = matmul_with_operands_op(a, b, spec, *extras)
     return result
-
-
-def _tensors(rest: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
-    """c, select and bias among the arguments after the spec."""
-    return rest[2:3] + rest[4:6]

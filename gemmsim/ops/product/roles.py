@@ -11,6 +11,7 @@ from ..errors import message
 from ..seeds import Stream
 from .affine_plan import AffinePlan
 from .autograd import check_gradient
+from .matmul_extras import MatmulExtras
 from .operators import multiply
 
 __all__ = ["check_plain", "product_of_role"]
@@ -44,4 +45,5 @@ def product_of_role(
     check_gradient(role, product)
     if product.spec is None:
         return torch.matmul(grad, other.to(grad.dtype)).to(dtype)
-    return multiply(grad, other, product.spec, seed, dtype, None, int(stream), None, None, None, 0, counter, site)
+    extras = MatmulExtras(seed, dtype, stream=int(stream), counter=counter, site=site)
+    return multiply(grad, other, product.spec, extras)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.backends import cpu
-from gemmsim.backends.backend import backend_of
+from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.formats import Cast
 
 from .. import last_run
@@ -72,7 +72,7 @@ def _run(
         raise DeviceError(message(asked, "all tensors on one device", "Move them with .to(device)."))
     seed = _seed(stochastic, bits, stream) if how["rows"] and how["cols"] else 0
     work = backend_of(outputs[0]).run_rows(op, inputs, outputs, steps, seed=seed, **how)
-    last_run.record(f"row_{op}", device.type, casts, f"{how['rows']} x {how['cols']} {work}")
+    last_run.record(f"row_{op}", backend_name(outputs[0]), casts, f"{how['rows']} x {how['cols']} {work}")
 
 
 def _rows_of(x: Tensor) -> dict[str, int]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_ints
-from ..dispatch import is_direct, needs_autograd, no_mode_is_active
+from ..dispatch import is_direct, needs_autograd, unobserved
 from ..errors import ShapeError, message
 from ..product.affine_plan import Step
 from ..product.operators import quantize_op
@@ -38,7 +38,7 @@ def _direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]
 def applied(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """``function.apply(*arguments)``, without what it does for functorch where nothing needs it: half of a call on a
     few rows. Without gradients, ``function.forward``."""
-    if torch.compiler.is_compiling() or not no_mode_is_active():
+    if not unobserved():
         return function.apply(*arguments)
     tensors = [t for t in arguments if isinstance(t, Tensor)]
     if not all(map(is_direct, tensors)):

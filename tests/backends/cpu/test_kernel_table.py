@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
-import pytest
-from support.cpu import isas
 from support.traces import ROOT
 
-from gemmsim.arithmetic import GemmSpec
-from gemmsim.backends import cpu
 from gemmsim.backends.cpu.kernel_table import kernel_rules, markdown
 
 PAGE = ROOT / "docs" / "design" / "cpu_kernels.md"

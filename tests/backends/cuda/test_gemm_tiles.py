@@ -19,8 +19,8 @@ import gemmsim as gs
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends import cpu
+from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
-from gemmsim.backends.route import plain_spec
 
 TIMED = Shape(4096, 4096, 4096)
 SPECS = timed_specs()

@@ -7,16 +7,16 @@ comparison of both on this device in this process (``self_check``) gave equal bi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Hardware, Promote
+from gemmsim.arithmetic import GemmSpec, Hardware
 from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.hardware import FusedBlock
 from gemmsim.hardware.devices import architecture_of
+from gemmsim.lowering.instructions import named_instruction
 from gemmsim.lowering.refusal import Refusal
 
 from ... import environment
@@ -44,7 +44,6 @@ __all__ = [
     "collective_checks",
     "exact_sums",
     "instruction",
-    "named_instruction",
     "names_instruction",
     "plain_checks",
     "tensor_core_words",
@@ -75,16 +74,6 @@ def tensor_cores_allowed() -> bool:
     return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
-def named_instruction(accumulator: Accumulator) -> Hardware | None:
-    """Return the instruction whose chain ``accumulator`` is, or ``None``.
-
-    The chain may be a single one or divided into segments whose sums are added, with scales or without.
-    """
-    inner = accumulator.inner if isinstance(accumulator, (Promote, Chunked, Scaled)) else accumulator
-    return inner if isinstance(inner, Hardware) else None
-
-
-@lru_cache(maxsize=4096)
 def names_instruction(spec: GemmSpec) -> bool:
     """Whether ``spec`` names a chip's instruction, this one's or another's."""
     return named_instruction(spec.accumulator) is not None
