@@ -50,7 +50,7 @@ def test_runs_longer_than_double_lanes_hold(spread):
 
 def test_a_range_that_128_bits_do_not_hold_and_what_is_not_finite_go_element_by_element():
     a, b = operands(110, 60)
-    check(a, b, ":exact(fp64)", "scalar")
+    check(a, b, ":exact(fp64)", "long register")
     a, b = operands(20, 60)
     a[0, 3], b[5, 1] = float("inf"), float("nan")
-    check(a, b, ":exact(bf16)", "scalar")
+    check(a, b, ":exact(bf16)", "long register")
