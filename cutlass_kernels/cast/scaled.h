@@ -57,7 +57,7 @@ GEMMSIM_HD int64_t spread(int64_t inner, int64_t period, uint64_t i, uint64_t co
 template <ScaledConfig K> struct ScaledKernel {
     typedef typename Storage<K.src>::Word Src;
     typedef typename Storage<K.dst>::Word Dst;
-    static constexpr bool AFFINE = K.rule == ScaledRule::AFFINE, WATCHED = K.grid.integer && K.grid.low == 0 && !AFFINE;
+    static constexpr bool AFFINE = K.rule == ScaledRule::AFFINE, CHECKED = K.grid.integer && K.grid.low == 0 && !AFFINE;
     // Packs in flight for each thread: enough to cover memory's latency, but one where scales are long code.
     static constexpr int PACKS = K.vector != 0 && K.spreading == Spreading::ELEMENTS ? 1 : 4;
 
@@ -76,7 +76,7 @@ template <ScaledConfig K> struct ScaledKernel {
         float x = load_value<K.src, float>(w);
         if constexpr (AFFINE) return store_value<K.dst>(cast_affine<K.grid>(x, step));
         if constexpr (K.has_second) x = add_rn(x, -second);
-        if constexpr (WATCHED) negative = negative || x < 0;
+        if constexpr (CHECKED) negative = negative || x < 0;
         float y = cast_scaled<K.grid, false, (K.emit_integers || !K.has_amax)>(x, factors);
         if constexpr (K.has_second) y = add_rn(y, second);
         return store_value<K.dst>(y);

@@ -9,7 +9,7 @@ namespace gemmsim {
 template <ScaledConfig K> struct ScaledBlocksKernel {
     typedef typename Storage<K.src>::Word Src;
     typedef typename Storage<K.dst>::Word Dst;
-    static constexpr bool REAL = K.rule == ScaledRule::BLOCK_REAL, WATCHED = K.grid.integer && K.grid.low == 0;
+    static constexpr bool REAL = K.rule == ScaledRule::BLOCK_REAL, CHECKED = K.grid.integer && K.grid.low == 0;
     static constexpr int N = K.vector, PACKS = 2;
 
     const ScaledLaunch& a;
@@ -27,7 +27,7 @@ template <ScaledConfig K> struct ScaledBlocksKernel {
         else return factors_of<K.grid>(from_bits<float>(amax));
     }
     GEMMSIM_HD Dst element(float x, const ScaledFactors& f) {
-        if constexpr (WATCHED) found |= x < 0 ? NEGATIVE_INPUT : 0;
+        if constexpr (CHECKED) found |= x < 0 ? NEGATIVE_INPUT : 0;
         if (REAL && tensor == 0) return store_value<K.dst>(x == x ? signed_as(0.0f, x) : quiet_nan<float>());
         return store_value<K.dst>(cast_scaled<K.grid, REAL, false>(x, f));
     }

@@ -70,11 +70,11 @@ GEMMSIM_COLD Exact exact_root(double a) {
     return Exact{root, exp / 2 + 32 - 118, false, rest != 0};
 }
 
-GEMMSIM_COLD Exact one_beside(bool above) { return beside(1.0, above); }
+GEMMSIM_COLD Exact next_to_one(bool above) { return next_to(1.0, above); }
 
 GEMMSIM_COLD Exact exact_exp(double x) {
     const double m = x < 0 ? -x : x;
-    if (m < 0x1p-120) return one_beside(x > 0);
+    if (m < 0x1p-120) return next_to_one(x > 0);
     if (m > 0x1p15) return Exact{1, x > 0 ? 1 << 16 : -(1 << 16), false, true};
     const Power p = wide_exp(wide_magnitude(x), x < 0);
     return wide_exact(p.m, p.exp, false);
@@ -106,7 +106,7 @@ GEMMSIM_COLD Exact exact_log_add(double a, double b) {
 
 // tanh of the positive number u, negated if `neg`. Callers handle tiny u themselves.
 GEMMSIM_COLD Exact exact_tanh(const Wide& u, bool neg) {
-    Exact one = one_beside(false);
+    Exact one = next_to_one(false);
     one.neg = neg;
     if (wide_less(wide_integer(80), u)) return one;
     const Wide t = power_value(wide_exp(wide_doubled(u, 1), true)), unit = wide_integer(1);
@@ -115,8 +115,8 @@ GEMMSIM_COLD Exact exact_tanh(const Wide& u, bool neg) {
 
 GEMMSIM_COLD Exact tanh_of(double x) {
     const double m = x < 0 ? -x : x;
-    if (m < 0x1p-60) return beside(x, false);
-    Exact one = one_beside(false);
+    if (m < 0x1p-60) return next_to(x, false);
+    Exact one = next_to_one(false);
     one.neg = x < 0;
     return m > 80 ? one : exact_tanh(wide_magnitude(x), x < 0);
 }
@@ -133,7 +133,7 @@ GEMMSIM_COLD Exact scaled_constant(double x, const Wide& c) {
 GEMMSIM_COLD Exact tanh_cubic_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_sqrt_2_over_pi());
-    Exact one = one_beside(false);
+    Exact one = next_to_one(false);
     one.neg = x < 0;
     if (m > 0x1p10) return one;
     const Wide a = wide_magnitude(x);
@@ -145,7 +145,7 @@ GEMMSIM_COLD Exact tanh_cubic_of(double x) {
 GEMMSIM_COLD Exact erf_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-60) return scaled_constant(x, wide_sqrt_2_over_pi());
-    Exact one = one_beside(false);
+    Exact one = next_to_one(false);
     one.neg = x < 0;
     if (m > 14) return one;
     const Wide a = wide_magnitude(x), square = wide_mul(a, a);
@@ -170,15 +170,15 @@ GEMMSIM_COLD Exact density_of(double x) {
 GEMMSIM_COLD Exact sigmoid_of(double x) {
     const double m = x < 0 ? -x : x;
     if (m < 0x1p-120) {
-        Exact r = one_beside(x > 0);
+        Exact r = next_to_one(x > 0);
         r.exp -= 1;
         return r;
     }
-    if (m > 0x1p15) return x > 0 ? one_beside(false) : Exact{1, -(1 << 16), false, true};
+    if (m > 0x1p15) return x > 0 ? next_to_one(false) : Exact{1, -(1 << 16), false, true};
     const Power p = wide_exp(wide_magnitude(x), true);  // e^-|x|
     const Wide unit = wide_integer(1), small = power_value(p);
     if (x > 0) {
-        if (p.exp < -130) return one_beside(false);
+        if (p.exp < -130) return next_to_one(false);
         return wide_exact(wide_div(unit, wide_add(unit, small)), 0, false);
     }
     return wide_exact(wide_div(p.m, wide_add(unit, small)), p.exp, false);
@@ -192,7 +192,7 @@ GEMMSIM_COLD Exact power_of(double a, double b, bool neg) {
     const bool falls = log.neg != (b < 0);
     if (size > 0x1p40) return Exact{1, falls ? -(1 << 16) : 1 << 16, neg, true};
     if (size < 0x1p-120) {
-        Exact r = one_beside(!falls);
+        Exact r = next_to_one(!falls);
         r.neg = neg;
         return r;
     }

@@ -178,7 +178,7 @@ GEMMSIM_COLD Exact wide_exact(const Wide& a, int shift, bool neg) {
 }
 
 // A value just above (or below) x in magnitude. The difference is smaller than any rounding can detect.
-GEMMSIM_COLD Exact beside(double x, bool above) {
+GEMMSIM_COLD Exact next_to(double x, bool above) {
     Exact r = exact_value(x);
     r.mag <<= 64;
     r.exp -= 64;

@@ -86,7 +86,7 @@ class _Lists(Route):
 class _Asked(Route):
     """A library's product, where the user requests it and the spec names a type of the library."""
 
-    _NOBODY = Refusal("nobody asked")
+    _NOT_ASKED = Refusal("not asked for")
 
     def considers(self, spec: GemmSpec) -> bool:
         return False
@@ -94,11 +94,11 @@ class _Asked(Route):
     def refuses(self, product: Product) -> Refusal | None:
         setting = current()
         if setting is None or product.count:
-            return self._NOBODY
+            return self._NOT_ASKED
         decoded = _is_decoded(product)  # then the product of decoded values follows, which has a refusal of its own
         if not product.is_alone:
             extras = Refusal("native products take no addend and no choice of accumulators", refused())
-            return self._NOBODY if decoded else extras
+            return self._NOT_ASKED if decoded else extras
         refusal = _library_refuses(product, setting)
         return refusal if refusal is None or decoded else replace(refusal, of=refused())
 

@@ -98,9 +98,9 @@ def _block_pass(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | Non
         second = torch_fallback.second_scale(amax, grid) if amax is not None and scale == "e4m3" else 0.0
         return cpu.scaled_blocks(x, grid.numbers, size, scale, second, out)
     unsigned = isinstance(grid, IntegerGrid) and grid.unsigned
-    watch = unsigned or (scale != "e8m0" and not propagate)  # what may have to raise waits for the GPU
+    check = unsigned or (scale != "e8m0" and not propagate)  # what may have to raise waits for the GPU
     status: int = backend.scaled_blocks(
-        x, grid.numbers, size, scale, amax if scale == "e4m3" else None, out, watch=watch
+        x, grid.numbers, size, scale, amax if scale == "e4m3" else None, out, check=check
     )
     return status
 

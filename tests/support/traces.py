@@ -40,7 +40,7 @@ from support.kept import Kept, digest_of, statements
 
 #: What specs become launches with.
 _LAUNCHING = ("backends", "lowering")
-_OTHER_BACKENDS = {"cpu", "cublas", "native"}
+_OTHER_BACKENDS = {"cpu", "cublas", "exact_blas"}
 #: What the reference computes with.
 _REFERENCE = ("reference", "arithmetic", "formats", "hardware")
 HOST = ROOT / "tests" / "backends" / "cuda" / "host"

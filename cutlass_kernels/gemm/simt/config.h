@@ -41,7 +41,7 @@ struct ProductTable {
 };
 
 // With `present`, the kernel checks every addition for events and adds to four counters of each output (count_events.h).
-struct Watch {
+struct CountedEvents {
     int32_t present;
     double least[1 + MAX_WRAPPERS];  // smallest normal of the register's format, then of each wrapper's cast
 };
@@ -78,7 +78,7 @@ struct GemmConfig {
     Finish finish;
     int32_t gathered;  // A is read and the output written through tables of offsets (implicit_im2col.h); a batch is a group
     ProductTable table;
-    Watch watch;
+    CountedEvents counted;
     int32_t split;  // SplitOf (split_k.h)
 };
 

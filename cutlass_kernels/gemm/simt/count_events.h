@@ -18,7 +18,7 @@ template <Cast C> GEMMSIM_CALL uint32_t exact_fused_events(double s, double a, d
 
 // The events of R_C(s + q) = v for addends that are numbers of type W. If the sum is in W's range and inside the format, W's
 // nearest sum and its error by Knuth's 2Sum determine all events. Other sums take the fallback in integers.
-template <class W, Cast C> struct WatchedSum {
+template <class W, Cast C> struct CountedSum {
     static constexpr W FAR = power<W>(Carrier<W>::EMAX - 1);
     // Whether the result of an overflow may be a number inside the range.
     static constexpr bool inside(double x) { return is_finite(x) && x > C.lo && x < C.hi; }
@@ -68,16 +68,16 @@ template <GemmConfig K> struct EventCounts {
     }
     // Counts the addition R(s + q) = v of carrier values. LEVEL is 0 for the register, 1 for the first wrapper, and so on.
     template <int LEVEL, Cast C> GEMMSIM_HD void sum(int i, int j, T s, T q, T v, uint32_t R) {
-        held[i][j] += WatchedSum<T, C>::events(s, q, v, K.watch.least[LEVEL], R);
+        held[i][j] += CountedSum<T, C>::events(s, q, v, K.counted.least[LEVEL], R);
     }
     // Counts the fused addition R(s + a b) = v. It takes the narrowest type that represents every product of the operands, or
     // integers.
     GEMMSIM_HD void fused(int i, int j, T s, T a, T b, T v, uint32_t R) {
-        constexpr double least = K.watch.least[0];
-        if constexpr (Steps<K>::FACTS.exact) held[i][j] += WatchedSum<T, K.add>::events(s, mul_rn(a, b), v, least, R);
+        constexpr double least = K.counted.least[0];
+        if constexpr (Steps<K>::FACTS.exact) held[i][j] += CountedSum<T, K.add>::events(s, mul_rn(a, b), v, least, R);
         else if constexpr (sizeof(T) == 4) {
             const double q = mul_rn((double)a, (double)b);
-            held[i][j] += WatchedSum<double, K.add>::events((double)s, q, (double)v, least, R);
+            held[i][j] += CountedSum<double, K.add>::events((double)s, q, (double)v, least, R);
         } else held[i][j] += exact_fused_events<K.add>((double)s, (double)a, (double)b, (double)v, least, R);
     }
 };

@@ -7,7 +7,7 @@
 
 namespace gemmsim {
 
-template <GemmConfig K> struct WatchedRegisterRun : RegisterRun<K> {
+template <GemmConfig K> struct CountedRegisterRun : RegisterRun<K> {
     typedef Steps<K> S;
     typedef typename S::T T;
     static constexpr int MEASURES = NOTHING;
@@ -44,7 +44,7 @@ template <GemmConfig K> struct WatchedRegisterRun : RegisterRun<K> {
     }
 };
 
-template <GemmConfig K> struct WatchedCompensatedRun : CompensatedRun<K> {
+template <GemmConfig K> struct CountedCompensatedRun : CompensatedRun<K> {
     typedef CompensatedRun<K> Base;
     typedef typename Steps<K>::T T;
     typedef typename Base::Operations Operations;

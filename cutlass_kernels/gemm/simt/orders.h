@@ -73,9 +73,9 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
             if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
             const T before = s.v[i][j];
             s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(before, x.v[i][j], draw);
-            if constexpr (K.watch.present) run.events.template sum<1 + LEVEL, cast>(i, j, before, x.v[i][j], s.v[i][j], draw);
+            if constexpr (K.counted.present) run.events.template sum<1 + LEVEL, cast>(i, j, before, x.v[i][j], s.v[i][j], draw);
         }
-        if constexpr (K.watch.present) run.events.settle();
+        if constexpr (K.counted.present) run.events.settle();
     }
     // Rounds a partial sum to the format of split-K's workspace. x + (-0) is x, also for x = -0.
     template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) {

@@ -12,21 +12,21 @@
 
 namespace gemmsim {
 
-template <GemmConfig K, int WATCHED = K.watch.present> struct CompensatedRunOf {
-    typedef WatchedCompensatedRun<K> type;
+template <GemmConfig K, int COUNTED = K.counted.present> struct CompensatedRunOf {
+    typedef CountedCompensatedRun<K> type;
 };
 template <GemmConfig K> struct CompensatedRunOf<K, 0> {
     typedef CompensatedRun<K> type;
 };
 template <GemmConfig K, int METHOD = K.method> struct RunOf : CompensatedRunOf<K> {};
-template <GemmConfig K, int PACKED = K.packed, int WATCHED = K.watch.present> struct PlainRunOf {
+template <GemmConfig K, int PACKED = K.packed, int COUNTED = K.counted.present> struct PlainRunOf {
     typedef PackedRun<K> type;
 };
 template <GemmConfig K> struct PlainRunOf<K, 0, 0> {
     typedef RegisterRun<K> type;
 };
 template <GemmConfig K> struct PlainRunOf<K, 0, 1> {
-    typedef WatchedRegisterRun<K> type;
+    typedef CountedRegisterRun<K> type;
 };
 template <GemmConfig K> struct RunOf<K, REGISTER> : PlainRunOf<K> {};
 template <GemmConfig K> struct RunOf<K, LONG> {

@@ -67,9 +67,9 @@ template <GemmConfig K> struct Gemm {
             if constexpr (K.add.mode >= SR) draw = place.draw(i, j, k, SITE_ADD, K.add.rbits);
             const T before = total.v[i][j];
             total.v[i][j] = Steps<K>::Add::sum(before, c.v[i][j], draw);
-            if constexpr (K.watch.present) run.events.template sum<0, K.add>(i, j, before, c.v[i][j], total.v[i][j], draw);
+            if constexpr (K.counted.present) run.events.template sum<0, K.add>(i, j, before, c.v[i][j], total.v[i][j], draw);
         }
-        if constexpr (K.watch.present) run.events.settle();
+        if constexpr (K.counted.present) run.events.settle();
     }
 
     static GEMMSIM_HD int64_t row_of_output(const GemmArgs& g, int64_t row) {
@@ -197,7 +197,7 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.init == C_LAST) add_last(place, g.k, addend, total, run);
         if constexpr (K.count) save_counts(g, batch, row0, col0, tid, run);
         else save(g, batch, select, row0, col0, tid, total);
-        if constexpr (K.watch.present) save_events(g, batch, row0, col0, tid, run);
+        if constexpr (K.counted.present) save_events(g, batch, row0, col0, tid, run);
     }
 
     // Computes the tiles of a block. Tiles are ordered in bands of eight rows of tiles, so that tiles computed at the same time share

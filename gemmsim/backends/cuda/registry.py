@@ -11,7 +11,7 @@ from .errors import CudaError, message
 from .jit.source import KernelSource
 from .simt.block_scaled import sources as scaled_kernels
 from .simt.ci_samples import sources as gemm_kernels
-from .simt.event_counting import sources as watched_kernels
+from .simt.event_counting import sources as counting_kernels
 from .simt.implicit_im2col import sources as gathered_kernels
 from .simt.lookup import sources as lookup_kernels
 from .tensor_cores import block_scaled_mma, cutlass_mainloop, native_mma
@@ -35,7 +35,7 @@ def _gemm_kernels() -> Iterator[KernelSource]:
     yield from scaled_kernels()
     yield from gathered_kernels()
     yield from lookup_kernels()
-    yield from watched_kernels()
+    yield from counting_kernels()
 
 
 def _instruction_kernels() -> Iterator[KernelSource]:

@@ -143,6 +143,6 @@ def test_other_kernels_have_the_text_they_had():
     a, b = torch.ones(4, 8), torch.ones(8, 4)
     (plain,) = sources_of([(a, b, GemmSpec.of("e5m10"), 0)])
     (watching,) = watching_sources_of([(a, b, GemmSpec.of("e5m10"), 0)])
-    assert ".watch" in watching.text and ".watch" not in plain.text
+    assert ".counted" in watching.text and ".counted" not in plain.text
     assert watching.name.startswith("events of ") and watching.shared_bytes > 0
     assert cuda_gemm.refuses(GemmSpec.of("e5m10")) is None

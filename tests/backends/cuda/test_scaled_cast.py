@@ -158,8 +158,8 @@ def test_in_place_zeros_and_nothing():
 
 def test_the_status_is_not_asked_for_in_vain():
     x = -numbers(4, 64, specials=False).abs() - 1
-    assert cuda.scaled_cast(x, grid_of("uint4").numbers, torch.empty_like(x), amax=amaxes(), watch=False) == 0
-    assert cuda.scaled_blocks(x, grid_of("uint4").numbers, 16, "amax", None, torch.empty_like(x), watch=False) == 0
+    assert cuda.scaled_cast(x, grid_of("uint4").numbers, torch.empty_like(x), amax=amaxes(), check=False) == 0
+    assert cuda.scaled_blocks(x, grid_of("uint4").numbers, 16, "amax", None, torch.empty_like(x), check=False) == 0
 
 
 CALLS = {

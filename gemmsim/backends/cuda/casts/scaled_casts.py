@@ -119,17 +119,17 @@ def scaled_cast(
     amax: Tensor | None = None,
     bias: Tensor | None = None,
     integers: bool = False,
-    watch: bool = True,
+    check: bool = True,
 ) -> int:
     """``gemmsim.backends.cpu.scaled_cast`` on the tensors' device and torch's current stream, with the same bits.
 
-    With ``watch`` the function returns the status, and waits for the GPU if the value set is unsigned and inputs may be
+    With ``check`` the function returns the status, and waits for the GPU if the value set is unsigned and inputs may be
     negative. Without it the status is 0.
 
     Raises:
         CudaError: if the kernel cannot be compiled or launched.
     """
-    status = _status(out, watch and grid.integer and grid.low == 0)
+    status = _status(out, check and grid.integer and grid.low == 0)
     kernel = _Kernel("GIVEN", grid, x.dtype, out.dtype, amax is not None, bias is not None, integers)
     return _elements(kernel, x, out, amax, bias, status, 0.0)
 
@@ -142,16 +142,16 @@ def affine_cast(x: Tensor, low: Tensor, high: Tensor, num_bits: int, out: Tensor
 
 
 def scaled_blocks(
-    x: Tensor, grid: GridNumbers, size: int, scale: str, amax: Tensor | None, out: Tensor, *, watch: bool = True
+    x: Tensor, grid: GridNumbers, size: int, scale: str, amax: Tensor | None, out: Tensor, *, check: bool = True
 ) -> int:
     """``gemmsim.backends.cpu.scaled_blocks`` on the tensors' device.
 
     ``amax`` is that of the tensor, where ``scale`` is "e4m3". The kernel reads it, so that nothing waits for the GPU.
-    With ``watch`` the function returns the status, which waits; else 0. Raises ``CudaError`` as ``scaled_cast``.
+    With ``check`` the function returns the status, which waits; else 0. Raises ``CudaError`` as ``scaled_cast``.
     """
     if out.numel() == 0:
         return 0
-    status = _status(out, watch)
+    status = _status(out, check)
     args = ScaledLaunch(src=x.data_ptr(), dst=out.data_ptr(), count=out.numel(), block=min(size, x.shape[-1]))
     args.status = None if status is None else status.data_ptr()
     second = None if amax is None else amax.to(torch.float32)

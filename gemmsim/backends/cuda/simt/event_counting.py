@@ -60,7 +60,7 @@ def count_events(
     if spec.out is not None and is_beforehand(spec.out):
         target = torch.empty(out.shape, dtype=torch.float64, device=out.device)
         plain = replace(spec, out=None)
-    operands = replace(operands_of(a, b, target, spec.accumulator, c, None, done), watch=True)
+    operands = replace(operands_of(a, b, target, spec.accumulator, c, None, done), events=True)
     kernel = kernel_for(plain, spec.accumulator, operands, target, a.shape[-1])
     args = gemm_args(a, b, target, seed, c)
     args.select = counts.data_ptr()  # GemmArgs::events
@@ -87,5 +87,5 @@ def sources() -> Iterator[KernelSource]:
         spec = GemmSpec.of(text)
         out = dtype if dtype == torch.float64 else torch.float32
         done = spec.cast_a is not None
-        operands = Operands(dtype, dtype, out, None, False, done, done, 1, 1, watch=True)
+        operands = Operands(dtype, dtype, out, None, False, done, done, 1, 1, events=True)
         yield gemm_source(spec, spec.accumulator, operands, tiles_of(spec, spec.accumulator, operands)[0]).source

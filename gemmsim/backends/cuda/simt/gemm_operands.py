@@ -96,7 +96,7 @@ class Operands:
     #: The table in which products are looked up; operands are then codes of dtype int16.
     table: TableFacts | None = None
     #: Whether events of additions are counted in addition to ``out``.
-    watch: bool = False
+    events: bool = False
 
 
 def dtype_literal(dtype: torch.dtype) -> str:
@@ -152,7 +152,7 @@ def both_facts(spec: GemmSpec, operands: Operands) -> tuple[Facts, Facts]:
 
 
 def is_packed_run(spec: GemmSpec, what: Program, operands: Operands) -> bool:
-    plain = operands.table is None and not operands.watch
+    plain = operands.table is None and not operands.events
     return plain and is_packed(what, spec.arithmetic == "fp32", both_facts(spec, operands))
 
 

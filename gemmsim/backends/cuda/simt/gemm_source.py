@@ -104,7 +104,7 @@ def _table_literal(table: TableFacts, dtype: torch.dtype) -> str:
     return f"{{{fields}, .shared = {int(table.is_shared(dtype))}}}"
 
 
-def _watch_literal(what: Program) -> str:
+def _events_literal(what: Program) -> str:
     return f"{{.present = 1, .least = {{{', '.join(map(double_literal, least_normals(what)))}}}}}"
 
 
@@ -145,8 +145,8 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, s
         fields["finish"] = operands.finish.literal()
     if operands.gathered:
         fields["gathered"] = 1
-    if operands.watch:
-        fields["watch"] = _watch_literal(what)
+    if operands.events:
+        fields["counted"] = _events_literal(what)
     if split:
         fields["split"] = split
     if operands.table is not None:
@@ -245,7 +245,7 @@ def kernel_name(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
         operation += "" if scale is None else f", scales {scale[0]}" + (" and one of the tensor" if scale[1] else "")
     layouts = ("any", "terms", "lines")
     how = ("windows/" if operands.gathered else f"{layouts[operands.layout_a]}/") + layouts[operands.layout_b]
-    if operands.watch:
+    if operands.events:
         operation = f"events of {operation}"
     if operands.count:
         operation, names[2] = f"overflows of {operation}", "i64"
@@ -273,7 +273,7 @@ def gemm_source(spec: GemmSpec, accumulator: Accumulator, operands: Operands, ti
     name = f"parts of {name}" if split else name
     random = any(c is not None and c.is_stochastic for c in (what.add, what.mul))
     small = is_small_run(spec, what, operands)
-    single = random or operands.watch or (what.method >= Method.LONG and not small)
+    single = random or operands.events or (what.method >= Method.LONG and not small)
     outputs = tile.rows * tile.cols
     ahead = what.method == Method.REGISTER and outputs < 16
     unrolled = 2 if small and operands.table is not None else 8 if ahead else 4

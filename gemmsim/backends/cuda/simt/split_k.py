@@ -65,7 +65,7 @@ def slices_of(
     of ``b``.
     """
     what = program_of(accumulator, operands.group)
-    if not tile.loaders or problem.k == 0 or operands.count or operands.watch:
+    if not tile.loaders or problem.k == 0 or operands.count or operands.events:
         return None
     most = min(_AT_ONCE * problem.multiprocessors // max(problem.tiles(tile), 1), problem.k // _FEWEST)
     part = part_bytes(spec, what, operands)

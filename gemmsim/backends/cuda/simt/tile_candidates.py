@@ -26,7 +26,7 @@ DEPTH = 16
 _MOST_LOOKED_UP = 4
 #: Largest number of outputs of a thread in each direction where events are counted: each has four counts in registers.
 #: It is one where partial sums are combined in pairs.
-_MOST_WATCHED = 2
+_MOST_COUNTED = 2
 
 
 def _in_pairs(what: Program) -> bool:
@@ -110,7 +110,7 @@ def _is_copied(spec: GemmSpec, what: Program, operands: Operands) -> bool:
     """
     if what.method != Method.REGISTER or what.wrappers or operands.gathered or operands.c is not None:
         return False
-    if operands.table is not None or operands.watch or ANY_STRIDES in (operands.layout_a, operands.layout_b):
+    if operands.table is not None or operands.events or ANY_STRIDES in (operands.layout_a, operands.layout_b):
         return False
     casts = (None if operands.done_a else spec.cast_a, None if operands.done_b else spec.cast_b)
     plain = operands.a == operands.b == torch.float32 and casts == (None, None)
@@ -146,8 +146,8 @@ def _most(spec: GemmSpec, what: Program, operands: Operands) -> int:
     most = _is_heavy(spec, what, operands, carrier_for(spec, what, operands))
     if operands.table is not None:
         most = min(most, _MOST_LOOKED_UP)
-    if operands.watch:
-        most = min(most, 1 if _in_pairs(what) else _MOST_WATCHED)
+    if operands.events:
+        most = min(most, 1 if _in_pairs(what) else _MOST_COUNTED)
     return most
 
 
@@ -170,4 +170,4 @@ def slots_of(spec: GemmSpec, accumulator: Accumulator, operands: Operands) -> fl
     small = is_small_run(spec, what, operands)
     if small and operands.table is None:  # a multiply-add, and two more where each addition saturates
         return 3.0 if what.register.saturate and not what.register.at_end else 1.1
-    return 3.0 if (small or what.method == Method.REGISTER) and not operands.watch else 20.0
+    return 3.0 if (small or what.method == Method.REGISTER) and not operands.events else 20.0
