@@ -1,60 +1,21 @@
 // This file casts whole tensors element by element in one pass: any strides, dtypes and number of elements.
-#include "api.h"
-#include "float_state.h"
+#include "casts/strided_dims.h"
+#include "run_tasks.h"
 #include "gemmsim/philox.h"
 
 namespace gemmsim {
 
-static int64_t size_of(int dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
-
 // Dimensions are merged where both tensors allow it. A deterministic cast may visit elements in any order, so its
 // dimensions are first sorted by the destination's strides.
-struct Layout {
-    int dims = 0;
-    int64_t size[MAX_BATCH_DIMS], src[MAX_BATCH_DIMS], dst[MAX_BATCH_DIMS];
-
-    Layout(const QuantizeArgs& q, bool free_order) {
-        for (int d = 0; d < q.dims; ++d) {
-            if (q.size[d] == 1) continue;
-            size[dims] = q.size[d];
-            src[dims] = q.src_stride[d];
-            dst[dims] = q.dst_stride[d];
-            ++dims;
-        }
-        if (free_order)
-            for (int i = 1; i < dims; ++i)
-                for (int j = i; j > 0 && dst[j - 1] < dst[j]; --j) swap(j - 1, j);
-        int out = 0;
-        for (int d = 1; d < dims; ++d) {
-            if (src[out] == src[d] * size[d] && dst[out] == dst[d] * size[d]) {
-                size[out] *= size[d];
-                src[out] = src[d];
-                dst[out] = dst[d];
-            } else {
-                ++out;
-                size[out] = size[d];
-                src[out] = src[d];
-                dst[out] = dst[d];
-            }
-        }
-        if (dims == 0) {
-            size[0] = 1;
-            src[0] = dst[0] = 1;
-        }
-        dims = dims ? out + 1 : 1;
-    }
-    void swap(int i, int j) {
-        int64_t t = size[i];
-        size[i] = size[j];
-        size[j] = t;
-        t = src[i];
-        src[i] = src[j];
-        src[j] = t;
-        t = dst[i];
-        dst[i] = dst[j];
-        dst[j] = t;
-    }
-};
+static StridedDims<2> dims_of(const QuantizeArgs& q, bool free_order) {
+    StridedDims<2> x;
+    for (int d = 0; d < q.dims; ++d)
+        if (q.size[d] != 1) x.add(q.size[d], {q.src_stride, q.dst_stride}, d);
+    if (x.count == 0) x.dim[x.count++] = {1, {1, 1}};
+    if (free_order) x.sort(x.count, 1);
+    x.merge([](int) { return true; });
+    return x;
+}
 
 constexpr int64_t PIECE = 1 << 14, CHUNK = 1024;
 
@@ -88,28 +49,19 @@ int run_quantize(const Isa& isa, const QuantizeArgs& q) {
     int64_t n = 1;
     for (int d = 0; d < q.dims; ++d) n *= q.size[d];
     if (n == 0) return 0;
-    const Layout l(q, q.cast.mode < SR);
-    const int last = l.dims - 1;
-    const Quantizer job(isa, q, l.src[last] == 1 && l.dst[last] == 1, n);
-    const int64_t inner = l.size[last], pieces = (inner + PIECE - 1) / PIECE, outer = n / inner;
-    [[maybe_unused]] const int threads = n < (1 << 16) ? 1 : q.threads;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        const FloatState state;
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < outer * pieces; ++task) {
-            int64_t row = task / pieces, at_src = 0, at_dst = 0;
-            const int64_t first = task % pieces * PIECE, count = inner - first < PIECE ? inner - first : PIECE;
-            const uint64_t index = (uint64_t)(row * inner + first);
-            for (int d = last - 1; d >= 0; --d) {
-                at_src += row % l.size[d] * l.src[d];
-                at_dst += row % l.size[d] * l.dst[d];
-                row /= l.size[d];
-            }
-            job.piece(at_src + first * l.src[last], at_dst + first * l.dst[last], l.src[last], l.dst[last], count, index);
-        }
-    }
-    return 0;
+    const StridedDims<2> dims = dims_of(q, q.cast.mode < SR);
+    const int last = dims.count - 1;
+    const int64_t inner = dims.dim[last].size, src = dims.dim[last].stride[0], dst = dims.dim[last].stride[1];
+    const Quantizer job(isa, q, src == 1 && dst == 1, n);
+    const int64_t pieces = (inner + PIECE - 1) / PIECE, outer = n / inner;
+    return run_tasks(outer * pieces, n < FEW_ELEMENTS ? 1 : q.threads, 0, [&](int64_t task, char*) {
+        const int64_t row = task / pieces, first = task % pieces * PIECE, count = inner - first < PIECE ? inner - first : PIECE;
+        int64_t at[2] = {};
+        dims.move(row, 0, last, at);
+        dims.step(last, first, at);
+        job.piece(at[0], at[1], src, dst, count, (uint64_t)(row * inner + first));
+        return 0;
+    });
 }
 
 }  // namespace gemmsim

@@ -1,16 +1,12 @@
 // This driver runs row operations on threads. A task has whole rows (elements, for ROW_MAP), so that results do not
 // depend on the number of tasks.
-#include <stdlib.h>
-#include <string.h>
-#include "float_state.h"
 #include "compiled_isas.h"
 #include "rows/rows.h"
+#include "run_tasks.h"
 
 namespace gemmsim {
 
-static RowFn row_kernel() {
-    return GEMMSIM_VERSION(rows, isa_of_kernels())();
-}
+static RowFn row_kernel() { return GEMMSIM_VERSION(rows, isa_of_kernels())(); }
 
 // Work space of a thread. It persists between calls, because mapping new pages costs as much as eight rows.
 struct RowWork {
@@ -37,22 +33,13 @@ static int run_row_tasks(const RowArgs& a) {
     if (a.rows == 0) return 0;
     const RowFn fn = row_kernel();
     const int64_t per = a.op == ROW_MAP ? 4096 : rows_per_task(a), tasks = (a.rows + per - 1) / per;
-    [[maybe_unused]] const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
-    int status = 0;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        const FloatState state;
+    const int threads = a.rows * a.cols < (1 << 13) || tasks == 1 ? 1 : a.threads;
+    return run_tasks(tasks, threads, 0, [&](int64_t task, char*) {
         static thread_local RowWork kept;
         char* const work = kept.of(row_work(a));
-        if (!work) {
-#pragma omp atomic write
-            status = -1;
-        }
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < tasks; ++task)
-            if (work) fn(a, task * per, a.rows - task * per < per ? a.rows - task * per : per, work);
-    }
-    return status;
+        if (work) fn(a, task * per, a.rows - task * per < per ? a.rows - task * per : per, work);
+        return work ? 0 : -1;
+    });
 }
 
 }  // namespace gemmsim
