@@ -13,6 +13,7 @@ enum { ROW_STEPS = 13, ROW_INPUTS = 5, ROW_OUTPUTS = 3 };
 //   MAP            in: a, b (null for functions of one argument)             out: f(a, b)      function
 //   SUM            in: x                                                     out: vector of rows
 //   SOFTMAX        in: x                                                     out: y
+//   LOG_SOFTMAX    in: x                                                     out: y
 //   SOFTMAX_GRAD   in: y, g                                                  out: dx
 //   NORM           in: x, weight (cols), bias (cols)                         out: y, mean (rows), 1/std (rows)
 //   NORM_GRAD      in: x, weight (cols), mean (rows), 1/std (rows), g        out: dx, terms of the weight's gradient

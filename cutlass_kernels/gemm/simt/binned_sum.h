@@ -17,7 +17,7 @@ template <class INT> struct NarrowBin {
         const INT rest = sum >> (product - 1 + carry);
         return rest == 0 || rest == -1;
     }
-    // Returns R(s + sum * 2^unit) for a finite s. `sum` has at most 124 bits, so rounding exact_sum's result is right for any s.
+    // Returns R(s + sum * 2^unit) for a finite s. `sum` has at most 124 bits, which exact_sum() takes.
     GEMMSIM_HD double spilled(double s, int unit, const Cast& c, uint32_t R) const {
         const i128 x = (i128)sum;
         return round_exact(exact_sum(Exact{x < 0 ? (u128)0 - (u128)x : (u128)x, unit, x < 0, false}, exact_value(s)), c, R);

@@ -72,10 +72,11 @@ GEMMSIM_HD Exact exact_product(double a, double b) {
     return Exact{(u128)sa * sb, ea + eb, sign_of(a) != sign_of(b), false};
 }
 
-// x + y. The sum is exact unless the operands lie too far apart for 128 bits. Then the smaller one is truncated at least 20 bits
-// below the larger one's last bit, and a sticky bit marks the loss. No rounding to p <= 53 with r <= 32 random bits can distinguish
-// this from the exact sum. The largest operand is a product of 106 + 1 bits. If x is the product, 126 - 106 = 20 guard bits remain;
-// if x is the 53-bit addend, 73 remain.
+// x + y, of at most 125 bits each. The sum is exact unless the operands lie too far apart for 128 bits. Then the smaller one is truncated,
+// and a sticky bit marks the loss. No rounding to p <= 53 with r <= 32 random bits can distinguish this from the exact sum, because at
+// least 125 bits lie above the sticky one, and such a rounding reads p + r + 2 of them.
+// Proof: the larger operand x is shifted to 2^125 <= x < 2^126. A bit of y is lost only if y has a bit below the last one of x. What is
+// left of y is then below 2^124, so the truncated sum is at least 2^125 - (2^124 - 1) - 1 = 2^124 in magnitude.
 GEMMSIM_HD Exact exact_sum(Exact x, Exact y) {
     if (x.mag == 0 && y.mag == 0) return Exact{0, 0, x.neg && y.neg, false};
     if (x.mag == 0) return y;

@@ -149,7 +149,7 @@ INL C64::VI is_special(C64::V x) { return (C64::VI)((C64::VU)((C64::VU)x & splat
 
 // The most bits of a nearest-even format that may be rounded from a sum that was made odd (float_odd in matrix_unit_floats.h).
 // Such a sum has at least two bits more.
-enum { SHORT_BITS = 15 };
+enum { BITS_FROM_ODD = 15 };
 
 // The conversion at the end of a fused step. It truncates to `keep` fraction bits of binary32, or it is a cast. `nearest`: the cast
 // is to nearest even with subnormals.
@@ -180,7 +180,7 @@ INL FusedOut fused_out(const HardwareModel& m, const Cast& add) {
     o.cast = Const<C64>::make(to);
     o.binary32 = o.nearest && to.p == 24 && to.emin == -126 && to.emax == 127;
     o.by_hardware = o.binary32 && __builtin_isinf(to.over_pos) && __builtin_isinf(to.over_neg);
-    o.in_floats = o.nearest && to.p <= SHORT_BITS && to.emin >= -64 && to.emax <= 64;
+    o.in_floats = o.nearest && to.p <= BITS_FROM_ODD && to.emin >= -64 && to.emax <= 64;
     o.in_lanes = Const<C32>::make(to);
     return o;
 }
