@@ -71,19 +71,14 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
     const T* __restrict const b;
     T* __restrict const c;
     const int row;
-    V s[IN_CACHE ? 1 : ROWS][NV];
+    RegisterBlock<C, IN_CACHE ? 1 : ROWS> s;
     int64_t from, end, found = 0;
 
     INL_MEMBER Speculative(const Tile& tile, int first, int64_t from_, const Const<C>& m, const Const<C>& r)
         : t(tile), mul(m), add(r), of_sum(r, *tile.add), of_product(m, PRODUCTS ? *tile.mul : *tile.add), a((const T*)tile.a + first),
           b((const T*)tile.b), c((T*)tile.c + first * NV * C::L), row(first), from(from_), end(tile.k) {}
 
-    template <int N, class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 8
-        for (int i = 0; i < N; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) f(i, j);
-    }
+    template <int N, class F> static INL_MEMBER void each(F f) { RegisterBlock<C, N>::each(f); }
     INL_MEMBER V left(int64_t k, int i) const { return splat<C>(a[k * MR + i]); }
     INL_MEMBER V right(int64_t k, int j) const { return load<V>(b + (k * NV + j) * C::L); }
     INL_MEMBER V kept(int i, int j) const { return load<V>(c + (i * NV + j) * C::L); }
