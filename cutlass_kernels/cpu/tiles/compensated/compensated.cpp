@@ -15,7 +15,7 @@ CompensatedFn compensated(int carrier, int method, int kind, bool odd) {
 #if ISA_DIRECTED || ISA_MODES
     if (kind == RANDOM || kind == FAST || kind == FAST_CLAMP) return compensated_in_modes(carrier, method, kind, odd);
 #endif
-    return carrier == 0 ? compensated_method<C32>(method, kind, odd) : compensated_method<C64>(method, kind, odd);
+    return carrier == 0 ? by_method(method, CompensatedOf<C32>{kind, odd}) : by_method(method, CompensatedOf<C64>{kind, odd});
 }
 
 }  // namespace gemmsim::NS
