@@ -62,9 +62,10 @@ template <int METHOD> static __attribute__((noinline)) void count_fast_compensat
         *less = select<C32>(smaller, x, y);
     };
     float* const after = (float*)t.rest + row * nr + at;
-    V s[NV] = {}, c[NV] = {};
-    for (int j = 0; !t.begins && j < NV; ++j) s[j] = load<V>(out + j * C32::L), c[j] = load<V>(after + j * C32::L);
-    VI swamped[NV] = {}, exact[NV] = {};
+    CountedRows<C32, 1> one = {};
+    RegisterBlock<C32, 1> corrections = {};
+    if (!t.begins) one.sum.get(out), corrections.get(after);
+    V(&s)[NV] = one.sum[0], (&c)[NV] = corrections[0];
     for (int64_t n = 0; n < t.k; ++n) {
         const V av = splat<C32>(a[n * MR]);
         V u[NV], stored[NV];
@@ -83,23 +84,20 @@ template <int METHOD> static __attribute__((noinline)) void count_fast_compensat
             if (METHOD != KAHAN) rare |= k.large(stored[j]);
         }
         if (__builtin_expect(!none_set(rare), 0)) {
-            Lanes<C32> lanes;
-            for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
+            Lanes<C32> lanes = one.row(0);
             recount_compensated<METHOD>(lanes, c, a[n * MR], b + n * nr, add, into, element);
-            for (int j = 0; j < NV; ++j) s[j] = lanes.s[j], swamped[j] = lanes.swamped[j], exact[j] = lanes.exact[j];
+            one.set_row(0, lanes);
             continue;
         }
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             s[j] = u[j];
             c[j] = stored[j];
-            swamped[j] -= same[j];
-            exact[j] -= equal[j];
+            one.swamped[0][j] -= same[j];
+            one.exact[0][j] -= equal[j];
         }
     }
-    Lanes<C32> lanes;
-    for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
-    store_lanes<C32>(lanes, out, into, element, t.k);
+    one.put(out, 0, into, element, t.k);
     for (int j = 0; !t.ends && j < NV; ++j) store(after + j * C32::L, c[j]);
     if (METHOD == KAHAN || t.k == 0 || !t.ends) return;
     float rest[NV * C32::L];
