@@ -4,6 +4,7 @@
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
 #include "tiles/nearest/rescaled_tile.h"
+#include "tiles/nearest/speculate.h"
 #include "tiles/directed/mode_switch.h"
 
 #if ISA_DIRECTED || ISA_MODES
@@ -108,7 +109,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         if (__builtin_expect(truncation.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return truncation.template round<MODE>(x, R); });
         else {
-            if (NEAR && ++found * 4 > k + 32) gives_up = true;
+            if (NEAR && fails_often<4, 32>(++found, k)) gives_up = true;
             each([&](V x, VU R) __attribute__((always_inline)) {
                 if (NEAR) return round_general<C, MODE == SR>(x, add, R);
                 return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R);

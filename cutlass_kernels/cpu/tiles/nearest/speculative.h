@@ -10,6 +10,7 @@
 // Under modes (ISA_MODES) products must not underflow in the carrier. A sum is then zero only if it is exactly zero.
 #pragma once
 #include "tiles/nearest/rescaled_tile.h"
+#include "tiles/nearest/speculate.h"
 #include "tiles/directed/round_to_odd.h"
 #include "tiles/directed/mode_switch.h"
 #include "tiles/nearest/checks.h"
@@ -160,7 +161,7 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
         });
         if (__builtin_expect((SUMS && sums.found(of_sum)) || (PRODUCTS && products.found(of_product)), 0)) {
             again(k, first, next);
-            if (++found * 4 > k - from + 32) end = k + 1;
+            if (fails_often<4, 32>(++found, k - from)) end = k + 1;
         } else if (SHORT) {
             each<GROUP>([&](int i, int j) __attribute__((always_inline)) { next[i][j] = near(sum[i][j], next[i][j], of_sum, j); });
         }
@@ -195,20 +196,16 @@ static __attribute__((noinline)) int64_t rows_speculative(const Tile& t, int row
     return rows.run();
 }
 
-// Terms that the fallback computes before the second attempt.
-constexpr int64_t FIRST_SEGMENT = 64;
-// Speculates on all terms of ROWS rows. Where speculation ends early, the fallback computes `before` terms before another attempt; `before`
-// doubles each time.
+// Speculates on all terms of ROWS rows.
 template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT = false>
-INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& add, int64_t& before) {
-    for (int64_t k = 0;; before *= 2) {
-        k = rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
-        if (k == t.k) return;
-        const int64_t n = t.k - k < before ? t.k - k : before;
+INL void speculate_rows(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+    const auto fast = [&](int64_t k) __attribute__((always_inline)) {
+        return rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
+    };
+    const auto exact = [&](int64_t k, int64_t n) __attribute__((always_inline)) {
         exact_segment<C, STEP, KIND, ROWS>(t, row, k, n, mul, add);
-        k += n;
-        if (k == t.k) return;
-    }
+    };
+    speculate(0, t.k, fast, exact);
 }
 
 // The most bits of a format to which doubles are rounded in two instructions (SHORT in checks.h).
@@ -222,22 +219,20 @@ template <class C, int STEP, int KIND> constexpr bool short_rounds() {
 template <class C, int KIND> constexpr bool can_rescale() { return sizeof(typename C::T) == 4 && KIND == SUB && ISA_MODES && !ISA_NEON; }
 
 template <class C, int STEP, int KIND, int SUMS> INL void speculate_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
-    int64_t before = FIRST_SEGMENT;
     if constexpr (short_rounds<C, STEP, KIND>()) {
         constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS : SHORT_BITS_OF_DOUBLES;
         const bool narrow = t.add->p <= MOST && (STEP < MA_NEAR || t.mul->p <= MOST);
-        if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
+        if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate_rows<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add);
     }
-    speculate<C, STEP, KIND, SUMS, 8>(t, 0, mul, add, before);
+    speculate_rows<C, STEP, KIND, SUMS, 8>(t, 0, mul, add);
 }
 
 template <class C, int STEP, int KIND, int SUMS> INL void rows_of_speculative(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     if (t.rows == 8) return speculate_eight<C, STEP, KIND, SUMS>(t, mul, add);
     for (int row = 0; row < t.rows; row += 2) {
-        int64_t before = FIRST_SEGMENT;
-        if (row + 2 <= t.rows) speculate<C, STEP, KIND, SUMS, 2>(t, row, mul, add, before);
-        else speculate<C, STEP, KIND, SUMS, 1>(t, row, mul, add, before);
+        if (row + 2 <= t.rows) speculate_rows<C, STEP, KIND, SUMS, 2>(t, row, mul, add);
+        else speculate_rows<C, STEP, KIND, SUMS, 1>(t, row, mul, add);
     }
 }
 

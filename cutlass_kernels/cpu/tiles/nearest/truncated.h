@@ -189,7 +189,7 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
                 recompute_segment<STEP, KIND>(x, row, k, STEPS);
                 s.get(c);
             }
-            if (++found * RARE<STEPS> > k - from + RARE<STEPS>) end = k + STEPS;
+            if (fails_often<RARE<STEPS>, RARE<STEPS>>(++found, k - from)) end = k + STEPS;
         }
         // The sums are in CPU registers after both branches.
         s.each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
@@ -221,14 +221,12 @@ static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, 
 // Terms [from, to) of four or eight rows. Of eight rows the second four run to where the first four ended, and the fallback then takes all
 // eight. Where checks of the first four fail often, those of the others most likely do as well. The fallback is faster for eight rows.
 template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
-    int64_t k = from;
-    for (int64_t before = FIRST_SEGMENT; k < to; before *= 2) {
+    const auto fast = [&](int64_t k) {
         const int64_t at = rows_truncated<STEP, KIND, SMALLNESS>(x, row, k, to);
         if constexpr (ROWS > TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, ROWS - TRUNCATED_ROWS>(x, row + TRUNCATED_ROWS, k, at);
-        const int64_t n = to - at < before ? to - at : before;
-        if (n) exact_segment<C32, STEP, KIND, ROWS>(x.t, row, at, n, x.add, x.add);
-        k = at + n;
-    }
+        return at;
+    };
+    speculate(from, to, fast, [&](int64_t k, int64_t n) { exact_segment<C32, STEP, KIND, ROWS>(x.t, row, k, n, x.add, x.add); });
 }
 
 template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Tile& t) {
@@ -237,9 +235,8 @@ template <int STEP, int KIND, int SMALLNESS> static void tile_truncated(const Ti
     int row = 0;
     for (; row + TRUNCATED_ROWS <= t.rows; row += TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, TRUNCATED_ROWS>(x, row, 0, t.k);
     for (; row < t.rows; row += 2) {
-        int64_t before = FIRST_SEGMENT;
-        if (row + 2 <= t.rows) speculate<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
-        else speculate<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add, before);
+        if (row + 2 <= t.rows) speculate_rows<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add);
+        else speculate_rows<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add);
     }
 }
 
