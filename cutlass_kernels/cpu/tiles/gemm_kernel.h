@@ -37,7 +37,8 @@ INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __re
 
 // Terms [from, to) of ROWS rows. Step::of() computes a step like step() above. RANDOM: one or both casts may be stochastic.
 template <class Step, class C, int STEP, bool RANDOM, int ROWS>
-static __attribute__((noinline)) void rows_drawn(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul, const Const<C>& add) {
+static __attribute__((noinline)) void rows_drawn(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul,
+                                                 const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     typedef typename C::T T;

@@ -12,8 +12,7 @@ template <class C, int ROWS, int COLS = NV> struct RegisterBlock {
     typedef typename C::T T;
     V v[ROWS][COLS];
 
-    INL_MEMBER V (&operator[](int i))[COLS] { return v[i]; }
-    INL_MEMBER const V (&operator[](int i) const)[COLS] { return v[i]; }
+    INL_MEMBER V (&operator[](int i)) [COLS] { return v[i]; } INL_MEMBER const V (&operator[](int i) const)[COLS] { return v[i]; }
     // Calls f(i, j) for the vectors, row by row.
     template <class F> static INL_MEMBER void each(F f) {
 #pragma GCC unroll 16

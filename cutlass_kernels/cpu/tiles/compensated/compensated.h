@@ -43,14 +43,15 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     static __attribute__((noinline)) V recompute(V a, V b, V c, V x, const CheckConstants<C>& w, const Const<C64>& wide) {
         const V n = METHOD == KAHAN ? vfma(a, b, -c) : a * b;
         if (none_set((VI)(w.on_midpoint(n) | (w.below_normal(n) & (VI)(n != V{}))))) return x;
-        return in_two_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{}, [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
-            return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
-        });
+        return in_two_halves(a, b, METHOD == KAHAN ? -c : V{}, VU{},
+                             [&](C64::V p, C64::V q, C64::V r, C64::VU) __attribute__((always_inline)) {
+                                 return round_to<C64, SUB>(METHOD == KAHAN ? fma_odd<C64>(p, q, r) : p * q, wide, C64::VU{});
+                             });
     }
     // One step of a group of rows, whose operands are `av` and `bv`.
     template <int GROUP>
     static INL_MEMBER void checked_terms(const V (&av)[GROUP], const V (&bv)[NV], V (*s)[NV], V (*c)[NV], const Rounded<C, KIND, ODD>& add,
-                                   const CheckConstants<C>& w, const Const<C64>& wide) {
+                                         const CheckConstants<C>& w, const Const<C64>& wide) {
         V x[GROUP][NV];
         Seen<C, true, true, false> seen;
 #pragma GCC unroll 2
@@ -74,11 +75,12 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
     // Computes ROWS rows. False: a check of S failed, and a sum may be near the ends of the format.
     // CHECKS: operations with a product are rounded from nearest values, which are checked; `rounds` is then false.
     template <int ROWS, bool CHECKS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
-                                                                  bool rounds, const Speculation& speculation) {
+                                                                 bool rounds, const Speculation& speculation) {
         typedef typename C::T T;
         CompensatedRows<C, METHOD, ROWS> x(tile, row);
         const Rounded<C, KIND, ODD> add = {ka}, mul = {km};
         const V most = splat<C>((T)speculation.most);
+        VI lost = {};
 #if ISA_MODES
         const CheckConstants<C> checks(ka, *tile.add);
         const Const<C64> wide = Const<C64>::make(*tile.add);
@@ -102,9 +104,9 @@ template <class C, int METHOD, int KIND, bool ODD> struct Compensated : Compensa
             });
         };
         x.add(KIND == SUB ? speculation.steps : tile.k, term, [&](int i, int j) __attribute__((always_inline)) {
-            if (KIND == SUB) x.lost |= ~x.below(x.s[i][j], most);
+            if (KIND == SUB) lost |= ~x.below(x.s[i][j], most);
         });
-        return x.finish([&](int i, int j) __attribute__((always_inline)) {
+        return x.finish(lost, [&](int i, int j) __attribute__((always_inline)) {
             return x.without_correction() ? x.s[i][j] : add.template add<LAST_SUM>(x.s[i][j], x.c[i][j]);
         });
     }

@@ -25,7 +25,8 @@ template <class C, int KIND, class PANEL> struct KahanInTwoModes {
     const Const<C> ka;
     alignas(64) T s[(int)MR * ROW], c[(int)MR * ROW], x[(int)MR * ROW];
 
-    KahanInTwoModes(const Tile& tile, const Speculation& w) : t(tile), speculation(w), size(tile.rows * ROW), ka(Const<C>::make(*tile.add)), s{}, c{} {}
+    KahanInTwoModes(const Tile& tile, const Speculation& w)
+        : t(tile), speculation(w), size(tile.rows * ROW), ka(Const<C>::make(*tile.add)), s{}, c{} {}
 
     static INL_MEMBER V from_panel(const PANEL* p) {
         if constexpr (sizeof(PANEL) == sizeof(T)) return load<V>(p);

@@ -76,8 +76,8 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     Draws<C, DRAWS ? ROWS : 1> draws[DRAWS ? LAST_SUM + 1 : 1];
 
     CompensatedInMode(const Tile& t, int first, const Const<C>& add, const Const<C>& mul, bool mul_rounds)
-        : tile(t), row(first), ka(add), km(mul), rounds(mul_rounds), truncation_a(add, t.add->p), truncation_m(mul, (mul_rounds ? t.mul : t.add)->p),
-          per((add.random ? add.rbits : mul.rbits) > 16 ? 4 : 8) {}
+        : tile(t), row(first), ka(add), km(mul), rounds(mul_rounds), truncation_a(add, t.add->p),
+          truncation_m(mul, (mul_rounds ? t.mul : t.add)->p), per((add.random ? add.rbits : mul.rbits) > 16 ? 4 : 8) {}
 
     INL_MEMBER void draw(int64_t at) {
         const uint32_t block = (uint32_t)(at / per);
@@ -95,6 +95,7 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     __attribute__((noinline)) bool run(const Speculation& speculation) {
         CompensatedRows<C, METHOD, ROWS> x(tile, row);
         const V most = splat<C>((T)speculation.most);
+        VI lost = {};
         const auto term = [&](int64_t k, const V(&bv)[NV]) __attribute__((always_inline)) {
             const int64_t at = DRAWS ? tile.index(k) : 0;  // a draw belongs to the absolute index, wherever this part starts
             if (DRAWS && (k == 0 || tile.kmap || at % per == 0)) draw(at);
@@ -104,11 +105,11 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
             });
         };
         x.add(KIND == FAST ? speculation.steps : tile.k, term, [&](int i, int j) __attribute__((always_inline)) {
-            if (KIND == FAST) x.lost |= ~(x.below(x.s[i][j], most) & x.below(x.c[i][j], most));
+            if (KIND == FAST) lost |= ~(x.below(x.s[i][j], most) & x.below(x.c[i][j], most));
         });
         const int64_t last = DRAWS && tile.k ? tile.index(tile.k - 1) : 0;
         if (DRAWS && METHOD != KAHAN && ka.random && tile.ends) draws[LAST_SUM].make(tile, row, (uint32_t)(last / per), SITE_FINAL);
-        return x.finish([&](int i, int j) __attribute__((always_inline)) {
+        return x.finish(lost, [&](int i, int j) __attribute__((always_inline)) {
             const V r = x.without_correction() ? x.s[i][j]
                                                : operations_of(ka, truncation_a, i, j, last).template add<LAST_SUM>(x.s[i][j], x.c[i][j]);
             return OWN ? plus_zero<C, MODE>(r) : r;
@@ -116,7 +117,8 @@ template <class C, int METHOD, int KIND, int MODE, bool ODD, int ROWS> struct Co
     }
 };
 
-template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_mode(const Tile& t, const Speculation& speculation, bool rounds) {
+template <class C, int METHOD, int KIND, int MODE, bool ODD> static bool all_in_mode(const Tile& t, const Speculation& speculation,
+                                                                                     bool rounds) {
     constexpr int BLOCK = MODE == SR ? 2 : WIDTH == 64 || ISA_NEON ? 4 : 2;
     const Const<C> add = Const<C>::make(*t.add), mul = Const<C>::make(rounds ? *t.mul : *t.add);
 #if ISA_MODES

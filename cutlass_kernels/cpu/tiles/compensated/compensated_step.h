@@ -96,7 +96,6 @@ template <class C, int METHOD, int ROWS> struct CompensatedRows {
     const T *const a, *const b;
     T *const out, *const rest;
     Block s = {}, c = {};
-    VI lost = {};  // where a value was not below the bound of below()
 
     INL_MEMBER CompensatedRows(const Tile& tile, int row)
         : t(tile), a((const T*)t.a + row), b((const T*)t.b), out((T*)t.c + row * NV * C::L), rest((T*)t.rest + row * NV * C::L) {
@@ -119,8 +118,9 @@ template <class C, int METHOD, int ROWS> struct CompensatedRows {
                 for (int j = 0; j < NV; ++j) check(i, j);
         }
     }
-    // Stores the result, for which last(i, j) is R(S + C), or S and C. Returns whether nothing is lost.
-    template <class Last> INL_MEMBER bool finish(const Last& last) const {
+    // Stores the result, for which last(i, j) is R(S + C), or S and C. Returns whether nothing is lost. `lost` is no member, so that it has
+    // a CPU register of its own.
+    template <class Last> INL_MEMBER bool finish(VI lost, const Last& last) const {
         if (__builtin_expect(!t.ends, 0)) {
             s.put(out);
             c.put(rest);

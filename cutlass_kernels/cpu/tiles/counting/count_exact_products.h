@@ -12,8 +12,9 @@
 namespace gemmsim::NS {
 
 // Adds all terms to ROWS rows and NV vectors of columns from `at` on.
-template <int ROWS> static __attribute__((noinline)) void count_exact_products_rows(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
-                                                                    const ExactCount& add, const EventTile& into) {
+template <int ROWS> static __attribute__((noinline)) void count_exact_products_rows(const Tile& t, int nr, int row, int at,
+                                                                                    const FastCount<C32>& k, const ExactCount& add,
+                                                                                    const EventTile& into) {
     typedef C32::V V;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
     float* const c = (float*)t.c + row * nr + at;

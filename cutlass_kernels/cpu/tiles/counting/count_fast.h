@@ -144,7 +144,7 @@ template <class C> struct Lanes {
 // s = R(s + q) in double lanes, as a full step. Counts of rare events go to `into`.
 template <class C, bool RANDOM>
 static __attribute__((noinline)) void recount_sum(Lanes<C>& lanes, const double* q, const typename C::U* R, const ExactCount& add,
-                                                const EventTile& into, int64_t element) {
+                                                  const EventTile& into, int64_t element) {
     constexpr int N = NV * C::L;
     typename C::T s[N];
     typename C::I swamped[N], exact[N];
@@ -224,7 +224,7 @@ template <class C, int ROWS> struct CountedRows {
 
 template <class C, class T, How HOW, bool RANDOM>
 static __attribute__((noinline)) void recount(Lanes<C>& lanes, T a, const T* b, const typename C::VU* R, const ExactCount& add,
-                                            const EventTile& into, int64_t element) {
+                                              const EventTile& into, int64_t element) {
     constexpr RoundingState::Direction mode = direction_of(HOW);
     if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
     double q[NV * C::L];
@@ -258,7 +258,7 @@ template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b,
 // that a sum which the carrier does not represent leaves the larger addend (lemma A of bounds.h). Then x = r decides what happened.
 template <class C, class T, How HOW, bool KNOWN, int ROWS>
 static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int row, int at, const FastCount<C>& k, const ExactCount& add,
-                                                 const EventTile& into) {
+                                                      const EventTile& into) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -276,9 +276,8 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
     int trust = IN_FLOATS ? 32 : -1;
     // Whether a row's sums have a -0, which a full step can leave. The short step to nearest loses its sign.
     bool negative_zeros[ROWS] = {};
-    rows.sum.each([&](int i, int j) __attribute__((always_inline)) {
-        negative_zeros[i] |= !none_set((VI)((VU)rows.sum[i][j] == splat_u<C>(C::SIGN)));
-    });
+    rows.sum.each([&](int i, int j)
+                      __attribute__((always_inline)) { negative_zeros[i] |= !none_set((VI)((VU)rows.sum[i][j] == splat_u<C>(C::SIGN))); });
     for (int64_t n = 0; n < t.k; ++n) {
         if constexpr (IN_FLOATS)
             if (trust >= 0) {
@@ -358,7 +357,8 @@ static void count_fast_tile(const Tile& t, int nr, const ExactCount& add, const 
 }
 
 // s = R(s + x) for one row's vectors of float numbers, with casts for which lemma A holds.
-static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into, int64_t element) {
+static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into,
+                            int64_t element) {
     typedef C32::V V;
     typedef C32::VI VI;
     const V zero = {};

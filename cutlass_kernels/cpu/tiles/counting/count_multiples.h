@@ -10,8 +10,8 @@ namespace gemmsim::NS {
 
 // Adds all terms to ROWS rows and NV vectors of columns from `at` on. Counts of exact sums are in the low half of a lane, those of
 // swamped registers in the high half. LOST: a register may be so small that the carrier's sum with a product is the product.
-template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
-                                                                               const EventTile& into) {
+template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(const Tile& t, int nr, int row, int at,
+                                                                               const FastCount<C32>& k, const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;

@@ -146,9 +146,8 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
     };
     const auto largest = [](const Block& x) __attribute__((always_inline)) {  // padding is zero
         C32::VU most = {};
-        x.each([&](int i, int j) __attribute__((always_inline)) {
-            most = i + j ? umax(most, (C32::VU)x[i][j] << 1) : (C32::VU)x[i][j] << 1;
-        });
+        x.each([&](int i, int j)
+                   __attribute__((always_inline)) { most = i + j ? umax(most, (C32::VU)x[i][j] << 1) : (C32::VU)x[i][j] << 1; });
         return most;
     };
     held.unsure = Mask{};
@@ -158,7 +157,8 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
         CountedRows<C32, ROWS> rows = held;
         for (int64_t n = 0; n < t.k; ++n)
             sum.each([&](int i, int j) __attribute__((always_inline)) {
-                exact_product_step(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j], rows.swamped[i][j], rows.exact[i][j]);
+                exact_product_step(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j], rows.swamped[i][j],
+                                   rows.exact[i][j]);
             });
         memcpy(held.swamped, rows.swamped, sizeof rows.swamped);
         memcpy(held.exact, rows.exact, sizeof rows.exact);
@@ -348,7 +348,7 @@ static bool native_rows_of(const Tile& t, int nr, int row, int at, bool narrow, 
 #endif
 
 template <int ROWS> static void count_native_or_fast_rows(const Tile& t, int nr, int row, int at, bool narrow, const TileBounds& bounds,
-                                                     const FastCount<C64>& k, const ExactCount& add, const EventTile& into) {
+                                                          const FastCount<C64>& k, const ExactCount& add, const EventTile& into) {
     if (native_rows_of<ROWS>(t, nr, row, at, narrow, bounds, into)) return;
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV * C32::L && at + j < t.cols; j += NV * C64::L)

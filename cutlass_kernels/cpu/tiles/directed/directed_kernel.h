@@ -104,7 +104,8 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         });
         if (!TRUNCATES) return;
         const auto each = [&](auto f) __attribute__((always_inline)) {
-            s.each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = f(s[i][j], MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){}); });
+            s.each([&](int i, int j)
+                       __attribute__((always_inline)) { s[i][j] = f(s[i][j], MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){}); });
         };
         if (__builtin_expect(truncation.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return truncation.template round<MODE>(x, R); });

@@ -56,7 +56,8 @@ struct OneRow {
 // Returns how many terms below 4 * 2^kept have a sum that fits int32.
 INL int terms_in_int32(int kept) { return kept >= 29 ? 0 : 1 << (29 - kept); }
 
-template <int ROWS> INL void truncated_sums(const float* a, const float* b, int first, int stride, int n, int kept, TruncatedSums* truncated, int row) {
+template <int ROWS> INL void truncated_sums(const float* a, const float* b, int first, int stride, int n, int kept,
+                                            TruncatedSums* truncated, int row) {
     typedef C32::V V;
     typedef C32::VI VI;
     V scale[ROWS][NV];
@@ -91,7 +92,8 @@ template <int ROWS> INL void truncated_sums(const float* a, const float* b, int 
 }
 
 // The same in double lanes, where exponents of products lie between -254 and 254.
-template <int ROWS> INL void truncated_sums_wide(const float* a, const float* b, int first, int stride, int n, int kept, TruncatedSums* truncated, int row) {
+template <int ROWS> INL void truncated_sums_wide(const float* a, const float* b, int first, int stride, int n, int kept,
+                                                 TruncatedSums* truncated, int row) {
     typedef C64::V V;
     enum { VECTORS = 2 * NV };
     V scale[ROWS][VECTORS], total[ROWS][VECTORS] = {};
@@ -112,8 +114,8 @@ template <int ROWS> INL void truncated_sums_wide(const float* a, const float* b,
 }
 
 // Raises truncated->exponent to the exponents of products first, first + stride, ... where these are larger, and sums the products.
-template <bool WIDE> INL void truncated_products(const float* a, const float* b, const StepExponents& e, int first, int stride, int n, int kept,
-                                           int rows, TruncatedSums* truncated) {
+template <bool WIDE> INL void truncated_products(const float* a, const float* b, const StepExponents& e, int first, int stride, int n,
+                                                 int kept, int rows, TruncatedSums* truncated) {
     Shorts top[MR];
     largest_exponents(e, rows, first, stride, n, NO_FIELD, top);
     for (int i = 0; i < rows; ++i) raise_to(top[i], truncated->exponent + i * NR32);
@@ -208,7 +210,8 @@ template <bool WIDE> INL void finish_fused(const HardwareModel& m, const FusedOu
 
 // The total and the register are floored below the larger exponent and added. The sum is floored below its own exponent, and then
 // rounded to nearest even.
-INL void finish_floored(const HardwareModel& m, const TruncatedSums& truncated, const TruncatedSums* odd, const int32_t* own, float* c, int n) {
+INL void finish_floored(const HardwareModel& m, const TruncatedSums& truncated, const TruncatedSums* odd, const int32_t* own, float* c,
+                        int n) {
     typedef C64::V V;
     typedef C64::VI VI;
     for (int at = 0; at < n; at += D_LANES) {

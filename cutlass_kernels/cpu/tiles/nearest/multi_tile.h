@@ -43,8 +43,9 @@ struct Rescaled {
     const Const<C32> add;
     const C32::V a, b, c, sum;  // a, b and c undo the rescaling of elements of A, of B and of sums; `sum` rescales sums
     Rescaled(const Tile& tile, const Rescaling& rescaling)
-        : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-rescaling.a))), b(splat<C32>(Const<C32>::power(-rescaling.b))),
-          c(splat<C32>(Const<C32>::power(-rescaling.a - rescaling.b))), sum(splat<C32>(Const<C32>::power(rescaling.a + rescaling.b))) {}
+        : t(tile), add(Const<C32>::make(*tile.add)), a(splat<C32>(Const<C32>::power(-rescaling.a))),
+          b(splat<C32>(Const<C32>::power(-rescaling.b))), c(splat<C32>(Const<C32>::power(-rescaling.a - rescaling.b))),
+          sum(splat<C32>(Const<C32>::power(rescaling.a + rescaling.b))) {}
 };
 
 // The address of a row's first element of A. `row` counts through several panels.
@@ -54,7 +55,7 @@ INL const float* row_of(const Tile& t, int row) { return (const float*)t.a + row
 // `pitch` elements from row to row.
 template <int ROWS>
 static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, const float* const* a, const float* b, float* c, int64_t pitch,
-                                                       int64_t from, int64_t to) {
+                                                         int64_t from, int64_t to) {
     typedef C32::V V;
     RegisterBlock<C32, ROWS> s;
     s.get(c, pitch);

@@ -23,8 +23,8 @@ constexpr bool to_odd(int step) { return step == FMA_ODD || step == MA_ODD; }
 // The fallback: terms [from, from + n) of ROWS rows without speculation. Steps to odd run under two modes where the direction of rounding
 // is a mode of the processor (mode_switch.h).
 template <class C, int STEP, int KIND, int ROWS> static __attribute__((noinline)) void exact_segment(const Tile& t, int row, int64_t from,
-                                                                                               int64_t n, const Const<C>& mul,
-                                                                                               const Const<C>& add) {
+                                                                                                     int64_t n, const Const<C>& mul,
+                                                                                                     const Const<C>& add) {
     typedef typename C::T T;
 #if ISA_MODES
     if (to_odd(STEP)) return run_in_two_modes<C, STEP, KIND, ROWS>(t, row, from, from + n, mul, add);
@@ -138,7 +138,9 @@ template <class C, int STEP, int KIND, int SUMS, int ROWS, bool SHORT> struct Sp
 
     // On AVX2, SHORT applies to every other vector, so that half of the roundings use the multipliers and half the adders.
     static constexpr bool is_short(int j) { return SHORT && (ISA_DIRECTED || j % 2); }
-    static INL_MEMBER V far(V x, const CheckConstants<C>& w, int j) { return is_short(j) ? w.template far<true>(x) : w.template far<false>(x); }
+    static INL_MEMBER V far(V x, const CheckConstants<C>& w, int j) {
+        return is_short(j) ? w.template far<true>(x) : w.template far<false>(x);
+    }
     static INL_MEMBER V near(V x, V far, const CheckConstants<C>& w, int j) {
         return is_short(j) ? w.template near<true>(x, far) : w.template near<false>(x, far);
     }
@@ -202,9 +204,8 @@ INL void speculate_rows(const Tile& t, int row, const Const<C>& mul, const Const
     const auto fast = [&](int64_t k) __attribute__((always_inline)) {
         return rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
     };
-    const auto exact = [&](int64_t k, int64_t n) __attribute__((always_inline)) {
-        exact_segment<C, STEP, KIND, ROWS>(t, row, k, n, mul, add);
-    };
+    const auto exact = [&](int64_t k, int64_t n)
+                           __attribute__((always_inline)) { exact_segment<C, STEP, KIND, ROWS>(t, row, k, n, mul, add); };
     speculate(0, t.k, fast, exact);
 }
 

@@ -83,7 +83,7 @@ constexpr int TRUNCATED_ROWS = 4;  // rows that are checked together
 // The fallback for one vector's step. Of exact steps it tries truncation first. Under modes it then tries a rounding by a power of two, and
 // takes double lanes last.
 template <int STEP, int KIND> INL C32::V recompute_exactly(C32::V a, C32::V b, C32::V s, const Places& w, const CheckConstants<C32>& checks,
-                                                   const Const<C32>& add, const Const<C64>& wide) {
+                                                           const Const<C32>& add, const Const<C64>& wide) {
     typedef C32::VU VU;
     if (STEP == FMA_ODD) {
         const C32::V x = vfma(a, b, s);
@@ -182,7 +182,8 @@ template <int STEP, int KIND, int SMALLNESS> struct TruncatedRows {
         if (__builtin_expect(seen.found(x.checks), 0)) {
             if (ISA_DIRECTED && STEPS == 1) {
                 s.each([&](int i, int j) __attribute__((always_inline)) {
-                    s[i][j] = step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add, VU{}, VU{});
+                    s[i][j] =
+                        step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add, VU{}, VU{});
                 });
             } else {
                 if (ISA_DIRECTED) before.put(c);
@@ -220,7 +221,8 @@ static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, 
 
 // Terms [from, to) of four or eight rows. Of eight rows the second four run to where the first four ended, and the fallback then takes all
 // eight. Where checks of the first four fail often, those of the others most likely do as well. The fallback is faster for eight rows.
-template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from, int64_t to) {
+template <int STEP, int KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from,
+                                                                                  int64_t to) {
     const auto fast = [&](int64_t k) {
         const int64_t at = rows_truncated<STEP, KIND, SMALLNESS>(x, row, k, to);
         if constexpr (ROWS > TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, ROWS - TRUNCATED_ROWS>(x, row + TRUNCATED_ROWS, k, at);

@@ -238,9 +238,10 @@ template <int STEP, bool WIDE_BITS, bool CLAMP> static void tile_stochastic(cons
             for (int j = 0; j < NV; ++j) {
                 float* const to = c + j * C32::L;
                 const V r = in_two_halves(splat<C32>(((const float*)t.a)[k * MR + row]), load<V>((const float*)t.b + (k * NV + j) * C32::L),
-                                      load<V>(to), draws.get(0, j, kk, add.rbits),
-                                      [&](C64::V x, C64::V y, C64::V z, C64::VU R)
-                                          __attribute__((always_inline)) { return step<C64, FMA_ODD, RANDOM>(x, y, z, add, add, R, R); });
+                                          load<V>(to), draws.get(0, j, kk, add.rbits),
+                                          [&](C64::V x, C64::V y, C64::V z, C64::VU R) __attribute__((always_inline)) {
+                                              return step<C64, FMA_ODD, RANDOM>(x, y, z, add, add, R, R);
+                                          });
                 store(to, r);
             }
         }
