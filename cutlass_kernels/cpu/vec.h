@@ -35,6 +35,7 @@
 #endif
 
 #define INL static inline __attribute__((always_inline))
+#define INL_MEMBER inline __attribute__((always_inline))
 // x86 without FMA instructions is slow in any case. It gets few kernels (ISA_FEW), and long steps are functions instead
 // of being inlined at each use.
 #if ISA_BASE && defined(__x86_64__)

@@ -357,7 +357,7 @@ inline Choice choose(const Request& r, const Stats& a, const Stats& b, const Sta
     const bool over_add = f.bound < r.add.hi && -f.bound > r.add.lo;
     const bool under_add = no_underflow(r.add, fp32 && !in_range ? -32768 : add_lsb);
     // With Isa::TILES the processor's rounding mode would apply to the carrier's own sums of arithmetic="fp32", too. These sums must stay
-    // nearest. Kernels truncate their bits, or round them in a pass of its own (tiles/directed/nearest_then_directed.h).
+    // nearest. Kernels truncate their bits, or round them in a pass of its own (tiles/directed/mode_switch.h).
     const bool stays = directed == Isa::TILES && fp32 && !exact && r.fused && carrier == 0;
     const bool in_modes = directed == Isa::DIRECTED || (directed == Isa::TILES && (exact || !fp32)) || stays;
     const bool in_part = carrier == 0 && has_wide_random_bits(r);

@@ -141,7 +141,7 @@ const KernelRule KERNEL_RULES[KERNELS] = {
      "to nearest; steps that round to odd or need subnormals", "on AVX-512 at least 11 discarded bits; elsewhere always"},
     {Kernel::RESCALED_DIRECTED, "rescaled directed", "tiles/directed/directed_kernel.h", "step", is_rescaled_directed, nullptr,
      Kernel::RESCALED_DIRECTED, "float lanes toward zero, and panels of A are rescaled", "subnormals need no step of their own"},
-    {Kernel::NEAREST_THEN_DIRECTED, "nearest then directed", "tiles/directed/nearest_then_directed.h", "step", is_nearest_then_directed, nullptr,
+    {Kernel::NEAREST_THEN_DIRECTED, "nearest then directed", "tiles/directed/mode_switch.h", "step", is_nearest_then_directed, nullptr,
      Kernel::NEAREST_THEN_DIRECTED, "arithmetic=fp32 in another mode than nearest, on AVX2 and NEON", ""},
     {Kernel::STOCHASTIC, "stochastic", "tiles/stochastic/stochastic.h", "step", is_stochastic, nullptr, Kernel::STOCHASTIC,
      "float lanes hold significand and random bits, or all but the lowest random bits", "twice the lanes of doubles"},

@@ -2,9 +2,10 @@
 // outermost, and the sums stay in CPU registers for all of K.
 // They serve the steps and kinds that have no special kernel in the table of tiles.cpp. Speculative kernels use them as fallback.
 #pragma once
-#include "tiles/stochastic/random_bits.h"
-#include "tiles/rounders.h"
 #include "isa_table.h"
+#include "tiles/register_block.h"
+#include "tiles/rounders.h"
+#include "tiles/stochastic/random_bits.h"
 
 namespace gemmsim::NS {
 
@@ -24,73 +25,60 @@ template <class C, int STEP, Rounding KIND, int ROWS>
 INL void rows_plain(const typename C::T* __restrict a, const typename C::T* __restrict b, typename C::T* c, int64_t K, const Const<C>& mul,
                     const Const<C>& add) {
     typedef typename C::V V;
-    V s[ROWS][NV];
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-    for (int64_t k = 0; k < K; ++k) {
-        V bv[NV];
-#pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
-#pragma GCC unroll 16
-        for (int i = 0; i < ROWS; ++i) {
-            const V av = splat<C>(a[k * MR + i]);
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j)
-                s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, (typename C::VU){}, (typename C::VU){});
-        }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+    typedef typename C::VU VU;
+    RegisterBlock<C, ROWS> s;
+    s.get(c);
+    for (int64_t k = 0; k < K; ++k)
+        s.each_product(a + k * MR, b + k * NV * C::L, [&](int i, int j, V x, V y) __attribute__((always_inline)) {
+            s[i][j] = step<C, STEP, KIND>(x, y, s[i][j], mul, add, VU{}, VU{});
+        });
+    s.put(c);
 }
 
-template <class C, int STEP, Rounding KIND, int ROWS>
-static __attribute__((noinline)) void rows_random(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+// Terms [from, to) of ROWS rows. Step::of() computes a step like step() above. RANDOM: one or both casts may be stochastic.
+template <class Step, class C, int STEP, bool RANDOM, int ROWS>
+static __attribute__((noinline)) void rows_drawn(const Tile& t, int row, int64_t from, int64_t to, const Const<C>& mul,
+                                                 const Const<C>& add) {
     typedef typename C::V V;
     typedef typename C::VU VU;
     typedef typename C::T T;
     const T *a = (const T*)t.a + row, *b = (const T*)t.b;
-    T* c = (T*)t.c + row * NV * C::L;
-    const int rm = mul.random ? mul.rbits : 0, ra = add.random ? add.rbits : 0;
+    T* const c = (T*)t.c + row * NV * C::L;
+    const int rm = RANDOM && STEP >= MA_NEAR && mul.random ? mul.rbits : 0,
+              ra = RANDOM && add.random ? add.rbits : 0;
     const int nm = rm > 16 ? 4 : 8, na = ra > 16 ? 4 : 8;
-    Draws<C, ROWS> dm, da;
-    V s[ROWS][NV];
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
-    for (int64_t k = 0; k < t.k; ++k) {
-        {
-            const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
-            const bool fresh = k == 0 || t.kmap;
-            if (STEP >= MA_NEAR && rm && (fresh || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
-            if (ra && (fresh || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
-            V bv[NV];
-            for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
-#pragma GCC unroll 8
-            for (int i = 0; i < ROWS; ++i) {
-                const V av = splat<C>(a[k * MR + i]);
-#pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) {
-                    const VU xm = STEP >= MA_NEAR && rm ? dm.get(i, j, (int)(at % nm), rm) : (VU){};
-                    const VU xa = ra ? da.get(i, j, (int)(at % na), ra) : (VU){};
-                    s[i][j] = step<C, STEP, KIND>(av, bv[j], s[i][j], mul, add, xm, xa);
-                }
-            }
-        }
+    Draws<C, RANDOM ? ROWS : 1> dm, da;
+    RegisterBlock<C, ROWS> s;
+    s.get(c);
+    for (int64_t k = from; k < to; ++k) {
+        const int64_t at = t.index(k);  // random bits belong to the absolute index of the term, wherever this run starts
+        const bool fresh = k == from || t.kmap;
+        if (RANDOM && rm && (fresh || at % nm == 0)) dm.make(t, row, (uint32_t)(at / nm), SITE_PRODUCT);
+        if (RANDOM && ra && (fresh || at % na == 0)) da.make(t, row, (uint32_t)(at / na), SITE_ADD);
+        s.each_product(a + k * MR, b + k * NV * C::L, [&](int i, int j, V x, V y) __attribute__((always_inline)) {
+            const VU xm = RANDOM && rm ? dm.get(i, j, (int)(at % nm), rm) : VU{};
+            const VU xa = RANDOM && ra ? da.get(i, j, (int)(at % na), ra) : VU{};
+            s[i][j] = Step::of(x, y, s[i][j], mul, add, xm, xa);
+        });
     }
-    for (int i = 0; i < ROWS; ++i)
-        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+    s.put(c);
 }
+
+template <class C, int STEP> struct RandomStep {
+    typedef typename C::V V;
+    typedef typename C::VU VU;
+    static INL_MEMBER V of(V a, V b, V s, const Const<C>& mul, const Const<C>& add, VU rm, VU ra) {
+        return step<C, STEP, Rounding::STOCHASTIC>(a, b, s, mul, add, rm, ra);
+    }
+};
 
 template <class C, int STEP, Rounding KIND> static void tile(const Tile& t) {
     typedef typename C::T T;
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     if constexpr (KIND == Rounding::STOCHASTIC) {
         int row = 0;
-        for (; row + 4 <= t.rows; row += 4) rows_random<C, STEP, KIND, 4>(t, row, mul, add);
-        for (; row < t.rows; ++row) rows_random<C, STEP, KIND, 1>(t, row, mul, add);
+        for (; row + 4 <= t.rows; row += 4) rows_drawn<RandomStep<C, STEP>, C, STEP, true, 4>(t, row, 0, t.k, mul, add);
+        for (; row < t.rows; ++row) rows_drawn<RandomStep<C, STEP>, C, STEP, true, 1>(t, row, 0, t.k, mul, add);
     } else {
         enum { BLOCK = ISA_BLOCK(KIND) };
         const T *a = (const T*)t.a, *b = (const T*)t.b;

@@ -20,8 +20,9 @@ template <int METHOD, class V, class Plus, class Order> INL V next_compensation(
 }
 
 // Computes one step of a row's vectors again in double lanes.
-template <int METHOD> static __attribute__((noinline)) void recount_compensated(Lanes<C32>& lanes, C32::V* compensation, float a, const float* b,
-                                                                              const ExactCount& add, const EventTile& into, int64_t element) {
+template <int METHOD> static __attribute__((noinline)) void recount_compensated(Lanes<C32>& lanes, C32::V* compensation, float a,
+                                                                                const float* b, const ExactCount& add,
+                                                                                const EventTile& into, int64_t element) {
     typedef C64::V V;
     const auto plus = [&](V x, V y) { return add.get().round<false>(add_odd<C64>(x, y), (C64::VU){}); };
     const auto order = [](V x, V y, V* more, V* less) {
@@ -40,14 +41,16 @@ template <int METHOD> static __attribute__((noinline)) void recount_compensated(
     }
     recount_sum<C32, false>(lanes, y, nullptr, add, into, element);
     memcpy(u, lanes.s, sizeof u);
-    for (int j = 0; j < N; j += C64::L) write(c + j, next_compensation<METHOD>(read(c + j), read(s + j), read(y + j), read(u + j), plus, order));
+    for (int j = 0; j < N; j += C64::L)
+        write(c + j, next_compensation<METHOD>(read(c + j), read(s + j), read(y + j), read(u + j), plus, order));
     memcpy(compensation, c, sizeof c);
 }
 
 // Adds all terms to a row's vectors, to nearest. Sums of two registers are rounded once (lemma A of bounds.h), and tiny sums are
 // exact. Where an end of the format is far enough for the sums that are checked, it is far enough for all sums of a step.
-template <int METHOD> static __attribute__((noinline)) void count_fast_compensated(const Tile& t, int nr, int row, int at, const FastCount<C32>& k,
-                                                                              const ExactCount& add, const EventTile& into) {
+template <int METHOD> static __attribute__((noinline)) void count_fast_compensated(const Tile& t, int nr, int row, int at,
+                                                                                   const FastCount<C32>& k, const ExactCount& add,
+                                                                                   const EventTile& into) {
     typedef C32::V V;
     typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
@@ -62,9 +65,10 @@ template <int METHOD> static __attribute__((noinline)) void count_fast_compensat
         *less = select<C32>(smaller, x, y);
     };
     float* const after = (float*)t.rest + row * nr + at;
-    V s[NV] = {}, c[NV] = {};
-    for (int j = 0; !t.begins && j < NV; ++j) s[j] = load<V>(out + j * C32::L), c[j] = load<V>(after + j * C32::L);
-    VI swamped[NV] = {}, exact[NV] = {};
+    CountedRows<C32, 1> one = {};
+    RegisterBlock<C32, 1> corrections = {};
+    if (!t.begins) one.sum.get(out), corrections.get(after);
+    V(&s)[NV] = one.sum[0], (&c)[NV] = corrections[0];
     for (int64_t n = 0; n < t.k; ++n) {
         const V av = splat<C32>(a[n * MR]);
         V u[NV], stored[NV];
@@ -83,23 +87,20 @@ template <int METHOD> static __attribute__((noinline)) void count_fast_compensat
             if (METHOD != KAHAN) rare |= k.large(stored[j]);
         }
         if (__builtin_expect(!none_set(rare), 0)) {
-            Lanes<C32> lanes;
-            for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
+            Lanes<C32> lanes = one.row(0);
             recount_compensated<METHOD>(lanes, c, a[n * MR], b + n * nr, add, into, element);
-            for (int j = 0; j < NV; ++j) s[j] = lanes.s[j], swamped[j] = lanes.swamped[j], exact[j] = lanes.exact[j];
+            one.set_row(0, lanes);
             continue;
         }
 #pragma GCC unroll 2
         for (int j = 0; j < NV; ++j) {
             s[j] = u[j];
             c[j] = stored[j];
-            swamped[j] -= same[j];
-            exact[j] -= equal[j];
+            one.swamped[0][j] -= same[j];
+            one.exact[0][j] -= equal[j];
         }
     }
-    Lanes<C32> lanes;
-    for (int j = 0; j < NV; ++j) lanes.s[j] = s[j], lanes.swamped[j] = swamped[j], lanes.exact[j] = exact[j];
-    store_lanes<C32>(lanes, out, into, element, t.k);
+    one.put(out, 0, into, element, t.k);
     for (int j = 0; !t.ends && j < NV; ++j) store(after + j * C32::L, c[j]);
     if (METHOD == KAHAN || t.k == 0 || !t.ends) return;
     float rest[NV * C32::L];
@@ -108,7 +109,7 @@ template <int METHOD> static __attribute__((noinline)) void count_fast_compensat
 }
 
 template <int METHOD> static void count_fast_compensated_tile(const Tile& t, int nr, const FastCount<C32>& k, const ExactCount& add,
-                                                         const EventTile& into) {
+                                                              const EventTile& into) {
     for (int row = 0; row < t.rows; ++row)
         for (int at = 0; at < t.cols; at += NV * C32::L) count_fast_compensated<METHOD>(t, nr, row, at, k, add, into);
 }

@@ -72,74 +72,50 @@ struct BlockBounds {
 template <int ROWS> struct DirectedRows {
     typedef C32::V V;
     typedef C32::VI VI;
-    V sum[ROWS][NV];
+    typedef RegisterBlock<C32, ROWS> Block;
+    Block sum;
     VI count[ROWS][NV];
 
     // Adds one term, whatever it is.
     INL_MEMBER void step(const float* a, const float* b) {
         const __m512i lost_one = _mm512_set1_epi32(1), swamped_one = _mm512_set1_epi32(1 << 16);
-        V bv[NV];
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + j * C32::L);
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i) {
-            const V av = splat<C32>(a[i]);
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) {
-                const V s = sum[i][j], x = vfma(av, bv[j], s);
-                const Mask lost = differs(fma_rd(av, bv[j], s), fma_ru(av, bv[j], s));
-                const __m512i n = _mm512_mask_add_epi32((__m512i)count[i][j], lost, (__m512i)count[i][j], lost_one);
-                count[i][j] = (VI)_mm512_mask_add_epi32(n, equals_where(lost, x, s), n, swamped_one);
-                sum[i][j] = x;
-            }
-        }
+        sum.each_product(a, b, [&](int i, int j, V av, V bv) __attribute__((always_inline)) {
+            const V s = sum[i][j], x = vfma(av, bv, s);
+            const Mask lost = differs(fma_rd(av, bv, s), fma_ru(av, bv, s));
+            const __m512i n = _mm512_mask_add_epi32((__m512i)count[i][j], lost, (__m512i)count[i][j], lost_one);
+            count[i][j] = (VI)_mm512_mask_add_epi32(n, equals_where(lost, x, s), n, swamped_one);
+            sum[i][j] = x;
+        });
     }
 
     // Adds the terms of a block, with every step counted as inexact. False: a step may be exact.
     INL_MEMBER bool block(const float* a, const float* b, int nr, const float* of_row, const V* of_column) {
         const __m512i swamped_one = _mm512_set1_epi32(1 << 16);
-        V least[ROWS][NV];
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i) {
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) {  // a register that is zero loses nothing
-                const __mmask16 some = _mm512_cmp_ps_mask((__m512)sum[i][j], _mm512_setzero_ps(), _CMP_NEQ_OQ);
-                least[i][j] = (V)_mm512_mask_mov_ps(_mm512_set1_ps(__builtin_inff()), some, (__m512)sum[i][j]);
-                count[i][j] += splat_i<C32>((int32_t)BLOCK);
-            }
-        }
+        Block least;
+        sum.each([&](int i, int j) __attribute__((always_inline)) {  // a register that is zero loses nothing
+            const __mmask16 some = _mm512_cmp_ps_mask((__m512)sum[i][j], _mm512_setzero_ps(), _CMP_NEQ_OQ);
+            least[i][j] = (V)_mm512_mask_mov_ps(_mm512_set1_ps(__builtin_inff()), some, (__m512)sum[i][j]);
+            count[i][j] += splat_i<C32>((int32_t)BLOCK);
+        });
 #pragma GCC unroll 1
-        for (int64_t k = 0; k < BLOCK; ++k) {
-            V bv[NV];
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + k * nr + j * C32::L);
-#pragma GCC unroll 4
-            for (int i = 0; i < ROWS; ++i) {
-                const V av = splat<C32>(a[k * MR + i]);
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) {
-                    const V s = sum[i][j], x = vfma(av, bv[j], s);
-                    least[i][j] = least_magnitude(least[i][j], x);
-                    const __m512i n = (__m512i)count[i][j];
-                    count[i][j] = (VI)_mm512_mask_add_epi32(n, equals(x, s), n, swamped_one);
-                    sum[i][j] = x;
-                }
-            }
-        }
+        for (int64_t k = 0; k < BLOCK; ++k)
+            sum.each_product(a + k * MR, b + k * nr, [&](int i, int j, V av, V bv) __attribute__((always_inline)) {
+                const V s = sum[i][j], x = vfma(av, bv, s);
+                least[i][j] = least_magnitude(least[i][j], x);
+                const __m512i n = (__m512i)count[i][j];
+                count[i][j] = (VI)_mm512_mask_add_epi32(n, equals(x, s), n, swamped_one);
+                sum[i][j] = x;
+            });
         Mask small = {};
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) small = either(small, not_at_least(least[i][j], splat<C32>(of_row[i]) * of_column[j]));
+        sum.each([&](int i, int j) __attribute__((always_inline)) {
+            small = either(small, not_at_least(least[i][j], splat<C32>(of_row[i]) * of_column[j]));
+        });
         return !any(small);
     }
 
     INL_MEMBER bool finite() const {
         V none = {};
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) none += sum[i][j] - sum[i][j];
+        sum.each([&](int i, int j) __attribute__((always_inline)) { none += sum[i][j] - sum[i][j]; });
         return !any(unordered(none));
     }
 };
@@ -147,14 +123,11 @@ template <int ROWS> struct DirectedRows {
 // Adds all terms of a segment to ROWS rows of a tile. False: a sum became infinite or NaN, and nothing is changed.
 template <int ROWS>
 static __attribute__((noinline)) bool directed_rows(const Tile& t, int nr, int row, const BlockBounds& bounds, const EventTile& into) {
-    typedef C32::V V;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b;
     float* const c = (float*)t.c + row * nr;
     DirectedRows<ROWS> rows;
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) rows.sum[i][j] = load<V>(c + i * nr + j * C32::L), rows.count[i][j] = (C32::VI){};
+    rows.sum.get(c, nr);
+    rows.sum.each([&](int i, int j) __attribute__((always_inline)) { rows.count[i][j] = C32::VI{}; });
     int64_t k = 0;
     for (int64_t n = 0; n < bounds.blocks; ++n) {
         const DirectedRows<ROWS> before = rows;
@@ -166,17 +139,12 @@ static __attribute__((noinline)) bool directed_rows(const Tile& t, int nr, int r
     }
     for (; k < t.k; ++k) rows.step(a + k * MR, b + k * nr);
     if (!rows.finite()) return false;
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
-        Lanes<C32> lanes;
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            lanes.s[j] = rows.sum[i][j];
-            lanes.swamped[j] = rows.count[i][j] >> 16;
-            lanes.exact[j] = splat_i<C32>((int32_t)t.k) - (rows.count[i][j] & splat_i<C32>(0xFFFF));
-        }
-        store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr, t.k);
-    }
+    CountedRows<C32, ROWS> counts = {rows.sum, {}, {}};
+    rows.sum.each([&](int i, int j) __attribute__((always_inline)) {
+        counts.swamped[i][j] = rows.count[i][j] >> 16;
+        counts.exact[i][j] = splat_i<C32>((int32_t)t.k) - (rows.count[i][j] & splat_i<C32>(0xFFFF));
+    });
+    counts.put(c, nr, into, row * (int64_t)nr, t.k);
     return true;
 }
 

@@ -16,20 +16,11 @@ template <int ROWS> static __attribute__((noinline)) void count_exact_products_r
                                                                                     const FastCount<C32>& k, const ExactCount& add,
                                                                                     const EventTile& into) {
     typedef C32::V V;
-    typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
     float* const c = (float*)t.c + row * nr + at;
     const Range range = Range::make(k.least[0], k.most[0]);
-    Lanes<C32> lanes[ROWS];
-    V sum[ROWS][NV];
-    VI swamped[ROWS][NV], exact[ROWS][NV];
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            sum[i][j] = load<V>(c + i * nr + j * C32::L);
-            swamped[i][j] = exact[i][j] = (VI){};
-        }
+    CountedRows<C32, ROWS> rows;
+    rows.get(c, nr);
     for (int64_t n = 0; n < t.k; ++n) {
         V bv[NV];
 #pragma GCC unroll 2
@@ -41,7 +32,7 @@ template <int ROWS> static __attribute__((noinline)) void count_exact_products_r
             Mask same[NV], equal[NV], rare = {};
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                const V s = sum[i][j], q = av * bv[j], x = s + q;
+                const V s = rows.sum[i][j], q = av * bv[j], x = s + q;
                 r[j] = k.template round<TO_NEAREST>(x, C32::VU{});
                 const Mask held = equals_where(equals(x - s, q), x - q, s);
                 equal[j] = equals_where(held, x, r[j]);
@@ -50,30 +41,21 @@ template <int ROWS> static __attribute__((noinline)) void count_exact_products_r
                 rare = either(rare, either(but(k.ties(x), held), both(some_bit(x), exceeds(range.place(x), range.limit))));
             }
             if (__builtin_expect(any(rare), 0)) {
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j)
-                    lanes[i].s[j] = sum[i][j], lanes[i].swamped[j] = swamped[i][j], lanes[i].exact[j] = exact[i][j];
+                Lanes<C32> lanes = rows.row(i);
                 const C32::VU none[NV] = {};
-                recount<C32, float, TO_NEAREST, false>(lanes[i], a[n * MR + i], b + n * nr, none, add, into, (row + i) * (int64_t)nr + at);
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j)
-                    sum[i][j] = lanes[i].s[j], swamped[i][j] = lanes[i].swamped[j], exact[i][j] = lanes[i].exact[j];
+                recount<C32, float, TO_NEAREST, false>(lanes, a[n * MR + i], b + n * nr, none, add, into, (row + i) * (int64_t)nr + at);
+                rows.set_row(i, lanes);
                 continue;
             }
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                sum[i][j] = r[j];
-                swamped[i][j] = counted(swamped[i][j], same[j]);
-                exact[i][j] = counted(exact[i][j], equal[j]);
+                rows.sum[i][j] = r[j];
+                rows.swamped[i][j] = counted(rows.swamped[i][j], same[j]);
+                rows.exact[i][j] = counted(rows.exact[i][j], equal[j]);
             }
         }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) lanes[i].s[j] = sum[i][j], lanes[i].swamped[j] = swamped[i][j], lanes[i].exact[j] = exact[i][j];
-        store_lanes<C32>(lanes[i], c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
-    }
+    rows.put(c, nr, into, row * (int64_t)nr + at, t.k);
 }
 
 // Adds a tile's terms. Products are exact if their factors are far from the carrier's ends. With other factors, double lanes count.

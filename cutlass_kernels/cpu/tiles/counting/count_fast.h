@@ -144,7 +144,7 @@ template <class C> struct Lanes {
 // s = R(s + q) in double lanes, as a full step. Counts of rare events go to `into`.
 template <class C, bool RANDOM>
 static __attribute__((noinline)) void recount_sum(Lanes<C>& lanes, const double* q, const typename C::U* R, const ExactCount& add,
-                                                const EventTile& into, int64_t element) {
+                                                  const EventTile& into, int64_t element) {
     constexpr int N = NV * C::L;
     typename C::T s[N];
     typename C::I swamped[N], exact[N];
@@ -191,9 +191,40 @@ template <class C, class T> INL void store_lanes(const Lanes<C>& lanes, T* c, co
     }
 }
 
+// The registers of ROWS rows and NV vectors of columns, and their counts of the two frequent events.
+template <class C, int ROWS> struct CountedRows {
+    typedef typename C::VI VI;
+    RegisterBlock<C, ROWS> sum;
+    VI swamped[ROWS][NV], exact[ROWS][NV];
+
+    // Takes the rows at c, which are nr elements apart, and counts of zero.
+    template <class T> INL_MEMBER void get(const T* c, int64_t nr) {
+        sum.each([&](int i, int j) __attribute__((always_inline)) {
+            sum[i][j] = read_as<C>(c + i * nr + j * C::L);
+            swamped[i][j] = exact[i][j] = VI{};
+        });
+    }
+    // Stores the registers, and the counts of `made` additions.
+    template <class T> INL_MEMBER void put(T* c, int64_t nr, const EventTile& into, int64_t element, int64_t made) const {
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; ++i) store_lanes<C>(row(i), c + i * nr, into, element + i * (int64_t)nr, made);
+    }
+    // A row, as full steps take it and leave it.
+    INL_MEMBER Lanes<C> row(int i) const {
+        Lanes<C> lanes;
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = swamped[i][j], lanes.exact[j] = exact[i][j];
+        return lanes;
+    }
+    INL_MEMBER void set_row(int i, const Lanes<C>& lanes) {
+#pragma GCC unroll 2
+        for (int j = 0; j < NV; ++j) sum[i][j] = lanes.s[j], swamped[i][j] = lanes.swamped[j], exact[i][j] = lanes.exact[j];
+    }
+};
+
 template <class C, class T, How HOW, bool RANDOM>
 static __attribute__((noinline)) void recount(Lanes<C>& lanes, T a, const T* b, const typename C::VU* R, const ExactCount& add,
-                                            const EventTile& into, int64_t element) {
+                                              const EventTile& into, int64_t element) {
     constexpr RoundingState::Direction mode = direction_of(HOW);
     if (mode != RoundingState::NEAREST) round_toward(RoundingState::NEAREST);
     double q[NV * C::L];
@@ -206,29 +237,20 @@ static __attribute__((noinline)) void recount(Lanes<C>& lanes, T a, const T* b, 
 
 // Adds one term to ROWS rows, if nothing in it may be rare. All sums are then inexact, and `swamped` counts those that the register
 // ignores. False: something may be rare, and nothing is changed.
-template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b, const FastCount<C32>& k, C32::V (&sum)[ROWS][NV],
-                                                 C32::VI (&swamped)[ROWS][NV]) {
+template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b, const FastCount<C32>& k, CountedRows<C32, ROWS>& rows) {
     typedef C32::V V;
-    V x[ROWS][NV];
+    RegisterBlock<C32, ROWS> x;
     UsualSums<HOW> usual(k);
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
-        const V av = splat<C32>(a[i]);
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            x[i][j] = vfma(av, load<V>(b + j * C32::L), sum[i][j]);
-            usual.check(x[i][j], i + j == 0);
-        }
-    }
+    x.each([&](int i, int j) __attribute__((always_inline)) {
+        x[i][j] = vfma(splat<C32>(a[i]), load<V>(b + j * C32::L), rows.sum[i][j]);
+        usual.check(x[i][j], i + j == 0);
+    });
     if (__builtin_expect(!usual.all(), 0)) return false;
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            const V r = k.template round<HOW>(x[i][j], C32::VU{});
-            swamped[i][j] = counted(swamped[i][j], same_bits(r, sum[i][j]));
-            sum[i][j] = r;
-        }
+    x.each([&](int i, int j) __attribute__((always_inline)) {
+        const V r = k.template round<HOW>(x[i][j], C32::VU{});
+        rows.swamped[i][j] = counted(rows.swamped[i][j], same_bits(r, rows.sum[i][j]));
+        rows.sum[i][j] = r;
+    });
     return true;
 }
 
@@ -236,7 +258,7 @@ template <How HOW, int ROWS> INL bool usual_step(const float* a, const float* b,
 // that a sum which the carrier does not represent leaves the larger addend (lemma A of bounds.h). Then x = r decides what happened.
 template <class C, class T, How HOW, bool KNOWN, int ROWS>
 static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int row, int at, const FastCount<C>& k, const ExactCount& add,
-                                                 const EventTile& into) {
+                                                      const EventTile& into) {
     typedef typename C::V V;
     typedef typename C::VI VI;
     typedef typename C::VU VU;
@@ -247,25 +269,19 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
     Draws<C, HOW == BY_DRAW ? ROWS : 1> draws;
     Tile place = t;
     place.col0 = t.col0 + (uint32_t)at;
-    V sum[ROWS][NV];
-    VI swamped[ROWS][NV], exact[ROWS][NV];
+    CountedRows<C, ROWS> rows;
+    rows.get(c, nr);
     constexpr bool IN_FLOATS = sizeof(typename C::T) == 4 && !KNOWN && HOW != BY_DRAW;
     // Usual steps raise this and other steps lower it. Below zero, no step is assumed to be usual.
     int trust = IN_FLOATS ? 32 : -1;
     // Whether a row's sums have a -0, which a full step can leave. The short step to nearest loses its sign.
     bool negative_zeros[ROWS] = {};
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            sum[i][j] = read_as<C>(c + i * nr + j * C::L);
-            swamped[i][j] = exact[i][j] = (VI){};
-            negative_zeros[i] |= !none_set((VI)((VU)sum[i][j] == splat_u<C>(C::SIGN)));
-        }
+    rows.sum.each([&](int i, int j)
+                      __attribute__((always_inline)) { negative_zeros[i] |= !none_set((VI)((VU)rows.sum[i][j] == splat_u<C>(C::SIGN))); });
     for (int64_t n = 0; n < t.k; ++n) {
         if constexpr (IN_FLOATS)
             if (trust >= 0) {
-                if (usual_step<HOW, ROWS>(a + n * MR, b + n * nr, k, sum, swamped)) {
+                if (usual_step<HOW, ROWS>(a + n * MR, b + n * nr, k, rows)) {
                     trust += trust < 64;
                     continue;
                 }
@@ -288,7 +304,7 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
             VI same[NV], equal[NV], rare = {};
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                const V s = sum[i][j], x = vfma(av, bv[j], s);
+                const V s = rows.sum[i][j], x = vfma(av, bv[j], s);
                 if (HOW == BY_DRAW) R[j] = draws.get(i, j, (int)(index % per), bits);
                 r[j] = k.template round<HOW>(x, R[j]);
                 const VI nothing = a_zero | b_zero[j];
@@ -307,44 +323,24 @@ static __attribute__((noinline)) void count_fast_rows(const Tile& t, int nr, int
                 rare |= k.large(x) | (odd & ~nothing);
             }
             if (__builtin_expect(!none_set(rare) || (HOW == TO_NEAREST && negative_zeros[i]), 0)) {
-                Lanes<C> lanes;
+                Lanes<C> lanes = rows.row(i);
+                recount<C, T, HOW, HOW == BY_DRAW>(lanes, a[n * MR + i], b + n * nr, R, add, into, (row + i) * (int64_t)nr + at);
+                rows.set_row(i, lanes);
                 VI negative = {};
 #pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) {
-                    lanes.s[j] = sum[i][j];
-                    lanes.swamped[j] = swamped[i][j];
-                    lanes.exact[j] = exact[i][j];
-                }
-                recount<C, T, HOW, HOW == BY_DRAW>(lanes, a[n * MR + i], b + n * nr, R, add, into, (row + i) * (int64_t)nr + at);
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) {
-                    sum[i][j] = lanes.s[j];
-                    swamped[i][j] = lanes.swamped[j];
-                    exact[i][j] = lanes.exact[j];
-                    negative |= (VI)((VU)sum[i][j] == splat_u<C>(C::SIGN));
-                }
+                for (int j = 0; j < NV; ++j) negative |= (VI)((VU)lanes.s[j] == splat_u<C>(C::SIGN));
                 negative_zeros[i] = !none_set(negative);
                 continue;
             }
 #pragma GCC unroll 2
             for (int j = 0; j < NV; ++j) {
-                sum[i][j] = r[j];
-                swamped[i][j] -= same[j];
-                exact[i][j] -= equal[j];
+                rows.sum[i][j] = r[j];
+                rows.swamped[i][j] -= same[j];
+                rows.exact[i][j] -= equal[j];
             }
         }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
-        Lanes<C> lanes;
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            lanes.s[j] = sum[i][j];
-            lanes.swamped[j] = swamped[i][j];
-            lanes.exact[j] = exact[i][j];
-        }
-        store_lanes<C>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
-    }
+    rows.put(c, nr, into, row * (int64_t)nr + at, t.k);
 }
 
 template <class C, class T, How HOW, bool KNOWN>
@@ -361,7 +357,8 @@ static void count_fast_tile(const Tile& t, int nr, const ExactCount& add, const 
 }
 
 // s = R(s + x) for one row's vectors of float numbers, with casts for which lemma A holds.
-static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into, int64_t element) {
+static void count_fast_sums(float* s, const float* x, const FastCount<C32>& k, const ExactCount& add, const EventTile& into,
+                            int64_t element) {
     typedef C32::V V;
     typedef C32::VI VI;
     const V zero = {};

@@ -17,12 +17,9 @@ template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(c
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
     float* const c = (float*)t.c + row * nr + at;
     const VI exact_one = splat_i<C32>(1), swamped_one = splat_i<C32>(1 << 16);
-    V sum[ROWS][NV];
+    RegisterBlock<C32, ROWS> sum;
     VI count[ROWS][NV] = {};
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) sum[i][j] = load<V>(c + i * nr + j * C32::L);
+    sum.get(c, nr);
     for (int64_t n = 0; n < t.k; ++n) {
         V bv[NV];
         Mask some[NV];
@@ -31,32 +28,21 @@ template <bool LOST, int ROWS> static __attribute__((noinline)) void grid_rows(c
             bv[j] = load<V>(b + n * nr + j * C32::L);
             some[j] = differs(bv[j], (V){});
         }
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i) {
-            const V av = splat<C32>(a[n * MR + i]);
-            const Mask factor = differs(av, (V){});
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) {
-                const V s = sum[i][j], x = vfma(av, bv[j], s), r = k.template round<TO_NEAREST>(x, C32::VU{});
-                const Mask same = equals_where(both(factor, some[j]), r, s);
-                Mask equal = equals(r, x);
-                if (LOST) equal = equals_where(equal, vfma(-av, bv[j], x), s);
-                count[i][j] = more(more(count[i][j], but(equal, same), exact_one), same, swamped_one);
-                sum[i][j] = r;
-            }
-        }
+        sum.each([&](int i, int j) __attribute__((always_inline)) {
+            const V av = splat<C32>(a[n * MR + i]), s = sum[i][j], x = vfma(av, bv[j], s), r = k.template round<TO_NEAREST>(x, C32::VU{});
+            const Mask same = equals_where(both(differs(av, (V){}), some[j]), r, s);
+            Mask equal = equals(r, x);
+            if (LOST) equal = equals_where(equal, vfma(-av, bv[j], x), s);
+            count[i][j] = more(more(count[i][j], but(equal, same), exact_one), same, swamped_one);
+            sum[i][j] = r;
+        });
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < ROWS; ++i) {
-        Lanes<C32> lanes;
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            lanes.s[j] = sum[i][j];
-            lanes.swamped[j] = count[i][j] >> 16;
-            lanes.exact[j] = count[i][j] & splat_i<C32>(0xFFFF);
-        }
-        store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
-    }
+    CountedRows<C32, ROWS> rows = {sum, {}, {}};
+    sum.each([&](int i, int j) __attribute__((always_inline)) {
+        rows.swamped[i][j] = count[i][j] >> 16;
+        rows.exact[i][j] = count[i][j] & splat_i<C32>(0xFFFF);
+    });
+    rows.put(c, nr, into, row * (int64_t)nr + at, t.k);
 }
 
 template <bool LOST> static void grid_tile_of(const Tile& whole, int nr, const EventTile& into) {

@@ -78,9 +78,7 @@ INL bool all_set(C32::VI x) { return _mm256_movemask_ps((__m256)x) == 0xFF; }
 #endif
 
 // Sums and counts of ROWS rows, as full steps leave them.
-template <int ROWS> struct NativeSums {
-    C32::V sum[ROWS][NV];
-    C32::VI swamped[ROWS][NV], exact[ROWS][NV];
+template <int ROWS> struct NativeSums : CountedRows<C32, ROWS> {
     Mask unsure;
 };
 
@@ -127,65 +125,53 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
                                                                                               const TileBounds& bounds,
                                                                                               const EventTile& into) {
     typedef C32::V V;
-    typedef C32::VI VI;
     const float *a = (const float*)t.a + row, *b = (const float*)t.b + at;
     const uint32_t *least_of = bounds.least + row / 2, *most_of = bounds.most + row / 2;
     float* const c = (float*)t.c + row * nr + at;
+    typedef RegisterBlock<C32, ROWS> Block;
     NativeSums<ROWS> held;
-    V sum[ROWS][NV];
-    VI swamped[ROWS][NV], exact[ROWS][NV];
+    Block sum;
     C32::VU padding[NV];  // columns that the tile lacks count as large
     if (!FULL)
         for (int j = 0; j < NV; ++j)
             for (int l = 0; l < C32::L; ++l) padding[j][l] = at + j * C32::L + l < t.cols ? 0 : ~0u;
     // Magnitudes are bits with the sign shifted out, which needs no register for a mask.
-    const auto smallest = [&](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {
+    const auto smallest = [&](const Block& x) __attribute__((always_inline)) {
         C32::VU least = {};
-#pragma GCC unroll 2
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) {
-                const C32::VU size = FULL ? (C32::VU)x[i][j] << 1 : (C32::VU)x[i][j] << 1 | padding[j];
-                least = i + j ? umin(least, size) : size;
-            }
+        x.each([&](int i, int j) __attribute__((always_inline)) {
+            const C32::VU size = FULL ? (C32::VU)x[i][j] << 1 : (C32::VU)x[i][j] << 1 | padding[j];
+            least = i + j ? umin(least, size) : size;
+        });
         return least;
     };
-    const auto largest = [](const V(&x)[ROWS][NV]) __attribute__((always_inline)) {  // padding is zero
+    const auto largest = [](const Block& x) __attribute__((always_inline)) {  // padding is zero
         C32::VU most = {};
-#pragma GCC unroll 2
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) most = i + j ? umax(most, (C32::VU)x[i][j] << 1) : (C32::VU)x[i][j] << 1;
+        x.each([&](int i, int j)
+                   __attribute__((always_inline)) { most = i + j ? umax(most, (C32::VU)x[i][j] << 1) : (C32::VU)x[i][j] << 1; });
         return most;
     };
     held.unsure = Mask{};
-#pragma GCC unroll 2
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) {
-            sum[i][j] = load<V>(c + i * nr + j * C32::L);
-            swamped[i][j] = exact[i][j] = held.swamped[i][j] = held.exact[i][j] = VI{};
-        }
+    held.get(c, nr);
+    sum.get(c, nr);
     if constexpr (!BOUNDS) {
+        CountedRows<C32, ROWS> rows = held;
         for (int64_t n = 0; n < t.k; ++n)
-#pragma GCC unroll 2
-            for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j)
-                    exact_product_step(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j], swamped[i][j], exact[i][j]);
-        memcpy(held.swamped, swamped, sizeof swamped);
-        memcpy(held.exact, exact, sizeof exact);
+            sum.each([&](int i, int j) __attribute__((always_inline)) {
+                exact_product_step(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j], rows.swamped[i][j],
+                                   rows.exact[i][j]);
+            });
+        memcpy(held.swamped, rows.swamped, sizeof rows.swamped);
+        memcpy(held.exact, rows.exact, sizeof rows.exact);
     } else {
         C32::VU before = smallest(sum), most = largest(sum);
         const auto add = [&](int64_t n) __attribute__((always_inline)) {
-#pragma GCC unroll 2
-            for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-                for (int j = 0; j < NV; ++j) sum[i][j] = vfma(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j]);
+            sum.each([&](int i, int j) __attribute__((always_inline)) {
+                sum[i][j] = vfma(splat<C32>(a[n * MR + i]), load<V>(b + n * nr + j * C32::L), sum[i][j]);
+            });
         };
         int64_t n = 0;
         for (; n + PAIR <= t.k; n += PAIR, least_of += PLACES, most_of += PLACES) {
-            memcpy(held.sum, sum, sizeof sum);
+            held.sum = sum;
             add(n);
             const C32::VU first = smallest(sum);
             add(n + 1);
@@ -197,21 +183,16 @@ template <bool BOUNDS, bool FULL, int ROWS> static __attribute__((noinline)) boo
             if (__builtin_expect(all_set(usual), 1)) continue;
             for (int64_t u = n; u < n + PAIR; ++u) native_step_of<ROWS>(a + u * MR, b + u * nr, held);
         }
-        memcpy(held.sum, sum, sizeof sum);
+        held.sum = sum;
         for (; n < t.k; ++n) native_step_of<ROWS>(a + n * MR, b + n * nr, held);
-        memcpy(sum, held.sum, sizeof sum);
+        sum = held.sum;
     }
     Mask finite = equals(sum[0][0] - sum[0][0], (V){});
     for (int i = 0; i < ROWS; ++i)
         for (int j = 0; j < NV; ++j) finite = both(finite, equals(sum[i][j] - sum[i][j], (V){}));
     if (any(held.unsure) || any(but(equals((V){}, (V){}), finite))) return false;
-#pragma GCC unroll 2
-    for (int i = 0; i < ROWS; ++i) {
-        Lanes<C32> lanes;
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) lanes.s[j] = sum[i][j], lanes.swamped[j] = held.swamped[i][j], lanes.exact[j] = held.exact[i][j];
-        store_lanes<C32>(lanes, c + i * nr, into, (row + i) * (int64_t)nr + at, t.k);
-    }
+    held.sum = sum;
+    held.put(c, nr, into, row * (int64_t)nr + at, t.k);
     return true;
 }
 

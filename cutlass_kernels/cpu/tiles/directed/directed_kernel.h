@@ -4,7 +4,8 @@
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
 #include "tiles/nearest/rescaled_tile.h"
-#include "tiles/directed/nearest_then_directed.h"
+#include "tiles/nearest/speculate.h"
+#include "tiles/directed/mode_switch.h"
 
 #if ISA_DIRECTED || ISA_MODES
 namespace gemmsim::NS {
@@ -80,11 +81,8 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
     // Terms that one Philox call serves. Both casts use it alike, because the planner sends casts of different widths to other kernels.
     const int per = MODE == SR && add.rbits > 16 ? 4 : 8;
     Draws<C, ROWS> dm, da;
-    V s[ROWS][NV];
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * C::L);
+    RegisterBlock<C, ROWS> s;
+    s.get(c);
     constexpr bool TRUNCATES = !CLAMP && STEP < MA_NEAR;
     const Truncation<C, RESCALED> truncation(add, t.add->p);
     int64_t k = 0, found = 0;
@@ -95,32 +93,24 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
         VU least = truncation.normal;
 #pragma GCC unroll 4
         for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
-#pragma GCC unroll 16
-        for (int i = 0; i < ROWS; ++i) {
+        s.each([&](int i, int j) __attribute__((always_inline)) {
             const V av = splat<C>(a[k * MR + i]);
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) {
-                const VU xm = MODE == SR && STEP >= MA_NEAR ? dm.get(i, j, kk, mul.rbits) : (VU){};
-                const VU xa = MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){};
-                if (TRUNCATES) {
-                    s[i][j] = STEP == FMA_ODD ? fma_directed<C, MODE>(av, bv[j], s[i][j]) : vfma(av, bv[j], s[i][j]);
-                    if (j % 2) least = truncation.least_of(least, s[i][j - 1], s[i][j]);
-                    continue;
-                }
-                s[i][j] = step_directed<C, STEP, MODE, CLAMP>(av, bv[j], s[i][j], mul, add, xm, xa);
-            }
-        }
+            const VU xm = MODE == SR && STEP >= MA_NEAR ? dm.get(i, j, kk, mul.rbits) : (VU){};
+            const VU xa = MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){};
+            if (TRUNCATES) {
+                s[i][j] = STEP == FMA_ODD ? fma_directed<C, MODE>(av, bv[j], s[i][j]) : vfma(av, bv[j], s[i][j]);
+                if (j % 2) least = truncation.least_of(least, s[i][j - 1], s[i][j]);
+            } else s[i][j] = step_directed<C, STEP, MODE, CLAMP>(av, bv[j], s[i][j], mul, add, xm, xa);
+        });
         if (!TRUNCATES) return;
-        auto each = [&](auto f) __attribute__((always_inline)) {
-#pragma GCC unroll 16
-            for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) s[i][j] = f(s[i][j], MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){});
+        const auto each = [&](auto f) __attribute__((always_inline)) {
+            s.each([&](int i, int j)
+                       __attribute__((always_inline)) { s[i][j] = f(s[i][j], MODE == SR ? da.get(i, j, kk, add.rbits) : (VU){}); });
         };
         if (__builtin_expect(truncation.all_normal(least), 1))
             each([&](V x, VU R) __attribute__((always_inline)) { return truncation.template round<MODE>(x, R); });
         else {
-            if (NEAR && ++found * 4 > k + 32) gives_up = true;
+            if (NEAR && fails_often<4, 32>(++found, k)) gives_up = true;
             each([&](V x, VU R) __attribute__((always_inline)) {
                 if (NEAR) return round_general<C, MODE == SR>(x, add, R);
                 return round_directed<C, MODE, CLAMP>(plus_zero<C, MODE>(x), add, R);
@@ -146,10 +136,7 @@ static __attribute__((noinline)) int64_t rows_directed(const Tile& t, int row, c
     } else {
         for (; k < terms && !(NEAR && gives_up); ++k) one(k, 0);
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-        for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * C::L, s[i][j]);
+    s.put(c);
     return k;
 }
 

@@ -57,11 +57,9 @@ template <int ROWS>
 static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, const float* const* a, const float* b, float* c, int64_t pitch,
                                                          int64_t from, int64_t to) {
     typedef C32::V V;
-    V s[ROWS][NV];
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + i * pitch + j * C32::L) * x.c;
+    RegisterBlock<C32, ROWS> s;
+    s.get(c, pitch);
+    s.each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = s[i][j] * x.c; });
     for (int64_t k = from; k < to; ++k) {
         V right[NV];
 #pragma GCC unroll 2
@@ -73,10 +71,8 @@ static __attribute__((noinline)) void recompute_unscaled(const Rescaled& x, cons
             for (int j = 0; j < NV; ++j) s[i][j] = round_to<C32, Rounding::SUBNORMALS>(vfma(left, right[j], s[i][j]), x.add, C32::VU{});
         }
     }
-#pragma GCC unroll 8
-    for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-        for (int j = 0; j < NV; ++j) store(c + i * pitch + j * C32::L, s[i][j] * x.sum);
+    s.each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = s[i][j] * x.sum; });
+    s.put(c, pitch);
 }
 
 // The sums of ROWS rows of A and PANELS panels of B.
@@ -92,7 +88,7 @@ template <int ROWS, int PANELS, Rounding KIND> struct MultiTileRows {
     const float* a[ROWS];
     const float* const b[2];
     float* const c;
-    V s[ROWS][PANELS * NV];
+    RegisterBlock<C32, ROWS, PANELS * NV> s;
 
     INL_MEMBER MultiTileRows(const Rescaled& tile, int row)
         : x(tile), b{(const float*)tile.t.b, (const float*)tile.t.b + (PANELS - 1) * tile.t.k * NR},
@@ -101,18 +97,8 @@ template <int ROWS, int PANELS, Rounding KIND> struct MultiTileRows {
     }
 
     float* at(int i, int j) const { return c + (i * PANELS * NV + j) * L; }
-    template <class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 8
-            for (int j = 0; j < PANELS * NV; ++j) f(i, j);
-    }
-    INL_MEMBER void get() {
-        each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = load<V>(at(i, j)); });
-    }
-    INL_MEMBER void put() const {
-        each([&](int i, int j) __attribute__((always_inline)) { store(at(i, j), s[i][j]); });
-    }
+    INL_MEMBER void get() { s.get(c); }
+    INL_MEMBER void put() const { s.put(c); }
     INL_MEMBER void terms(int64_t from, int64_t n) {
         const float* left[ROWS];
         for (int i = 0; i < ROWS; ++i) left[i] = a[i] + from * MR;

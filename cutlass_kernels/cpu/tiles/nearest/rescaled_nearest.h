@@ -6,6 +6,7 @@
 // operations. A sum on a midpoint may have been above it, and is computed again from both directed results.
 #pragma once
 #include "tiles/nearest/rescaled_rows.h"
+#include "tiles/nearest/speculate.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {
@@ -64,7 +65,6 @@ struct TruncateNearest {
     typedef C32::VU VU;
     static constexpr RoundingState::Direction DIRECTION = RoundingState::TO_ZERO;
     static constexpr int ROWS = ISA_DIRECTED ? 8 : 4;
-    static constexpr int64_t RARE = 4;  // one step in RARE may be computed again
     const Tile& t;
     int64_t again = 0, all = 0, fallback = 0, terms = 0;
     explicit TruncateNearest(const Tile& tile) : t(tile) {}
@@ -82,7 +82,7 @@ struct TruncateNearest {
 #if ISA_AVX512
         for (int row = 0; row < (int)MR; row += 4, all += t.k) again += rows_speculative(row);
 #endif
-        return again * RARE <= all + 2 * RARE;
+        return !fails_often<4, 8>(again, all);
     }
 #if ISA_AVX512
     // Four rows in which the sums of all terms are checked. Returns how many steps were computed again.

@@ -30,19 +30,14 @@ template <int MODE, int ROWS> struct RescaledRows {
     const int row, dropped;
     const VU keep, half, goes;
     const float *a, *b;
-    V s[ROWS][NV];
+    RegisterBlock<C32, ROWS> s;
 
     INL_MEMBER RescaledRows(const Tile& tile, int first)
         : t(tile), row(first), dropped(C32::MB + 1 - t.add->p), keep(in_register(splat_u<C32>(~0u << dropped))),
           half(in_register(splat_u<C32>(1u << (dropped - 1)))), goes(in_register((VU)~keep)), a((const float*)t.a + row),
           b((const float*)t.b) {}
     INL_MEMBER float* at(int i, int j) const { return (float*)t.c + ((row + i) * NV + j) * C32::L; }
-    template <class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 8
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 2
-            for (int j = 0; j < NV; ++j) f(i, j);
-    }
+    template <class F> static INL_MEMBER void each(F f) { RegisterBlock<C32, ROWS>::each(f); }
     INL_MEMBER void get() {
         each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(load<V>(at(i, j))); });
     }

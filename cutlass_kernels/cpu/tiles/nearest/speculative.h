@@ -10,6 +10,7 @@
 // Under modes (ISA_MODES) products must not underflow in the carrier. A sum is then zero only if it is exactly zero.
 #pragma once
 #include "tiles/nearest/rescaled_tile.h"
+#include "tiles/nearest/speculate.h"
 #include "tiles/directed/round_to_odd.h"
 #include "tiles/directed/mode_switch.h"
 #include "tiles/nearest/checks.h"
@@ -70,19 +71,14 @@ template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT> stru
     const T* __restrict const b;
     T* __restrict const c;
     const int row;
-    V s[IN_CACHE ? 1 : ROWS][NV];
+    RegisterBlock<C, IN_CACHE ? 1 : ROWS> s;
     int64_t from, end, found = 0;
 
     INL_MEMBER Speculative(const Tile& tile, int first, int64_t from_, const Const<C>& m, const Const<C>& r)
         : t(tile), mul(m), add(r), of_sum(r, *tile.add), of_product(m, PRODUCTS ? *tile.mul : *tile.add), a((const T*)tile.a + first),
           b((const T*)tile.b), c((T*)tile.c + first * NV * C::L), row(first), from(from_), end(tile.k) {}
 
-    template <int N, class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 8
-        for (int i = 0; i < N; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) f(i, j);
-    }
+    template <int N, class F> static INL_MEMBER void each(F f) { RegisterBlock<C, N>::each(f); }
     INL_MEMBER V left(int64_t k, int i) const { return splat<C>(a[k * MR + i]); }
     INL_MEMBER V right(int64_t k, int j) const { return load<V>(b + (k * NV + j) * C::L); }
     INL_MEMBER V kept(int i, int j) const { return load<V>(c + (i * NV + j) * C::L); }
@@ -166,7 +162,7 @@ template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT> stru
         });
         if (__builtin_expect((SUMS && sums.found(of_sum)) || (PRODUCTS && products.found(of_product)), 0)) {
             again(k, first, next);
-            if (++found * 4 > k - from + 32) end = k + 1;
+            if (fails_often<4, 32>(++found, k - from)) end = k + 1;
         } else if (SHORT) {
             each<GROUP>([&](int i, int j) __attribute__((always_inline)) { next[i][j] = near(sum[i][j], next[i][j], of_sum, j); });
         }
@@ -201,20 +197,15 @@ static __attribute__((noinline)) int64_t rows_speculative(const Tile& t, int row
     return rows.run();
 }
 
-// Terms that the fallback computes before the second attempt.
-constexpr int64_t FIRST_SEGMENT = 64;
-// Speculates on all terms of ROWS rows. Where speculation ends early, the fallback computes `before` terms before another attempt; `before`
-// doubles each time.
+// Speculates on all terms of ROWS rows.
 template <class C, int STEP, Rounding KIND, int SUMS, int ROWS, bool SHORT = false>
-INL void speculate(const Tile& t, int row, const Const<C>& mul, const Const<C>& add, int64_t& before) {
-    for (int64_t k = 0;; before *= 2) {
-        k = rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
-        if (k == t.k) return;
-        const int64_t n = t.k - k < before ? t.k - k : before;
-        exact_segment<C, STEP, KIND, ROWS>(t, row, k, n, mul, add);
-        k += n;
-        if (k == t.k) return;
-    }
+INL void speculate_rows(const Tile& t, int row, const Const<C>& mul, const Const<C>& add) {
+    const auto fast = [&](int64_t k) __attribute__((always_inline)) {
+        return rows_speculative<C, STEP, KIND, SUMS, ROWS, SHORT>(t, row, k, mul, add);
+    };
+    const auto exact = [&](int64_t k, int64_t n)
+                           __attribute__((always_inline)) { exact_segment<C, STEP, KIND, ROWS>(t, row, k, n, mul, add); };
+    speculate(0, t.k, fast, exact);
 }
 
 // Whether eight rows may use SHORT: for all sums on AVX-512, for every other one on AVX2, and there only where panels are rescaled.
@@ -227,22 +218,20 @@ template <class C, Rounding KIND> constexpr bool can_rescale() {
 }
 
 template <class C, int STEP, Rounding KIND, int SUMS> INL void speculate_eight(const Tile& t, const Const<C>& mul, const Const<C>& add) {
-    int64_t before = FIRST_SEGMENT;
     if constexpr (short_rounds<C, STEP, KIND>()) {
         constexpr int MOST = sizeof(typename C::T) == 4 ? SHORT_BITS_OF_FLOATS : SHORT_BITS_OF_DOUBLES;
         const bool narrow = t.add->p <= MOST && (STEP < MA_NEAR || t.mul->p <= MOST);
-        if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add, before);
+        if (can_rescale<C, KIND>() ? t.scaled_by != 0 : narrow) return speculate_rows<C, STEP, KIND, SUMS, 8, true>(t, 0, mul, add);
     }
-    speculate<C, STEP, KIND, SUMS, 8>(t, 0, mul, add, before);
+    speculate_rows<C, STEP, KIND, SUMS, 8>(t, 0, mul, add);
 }
 
 template <class C, int STEP, Rounding KIND, int SUMS> INL void rows_of_speculative(const Tile& t) {
     const Const<C> mul = Const<C>::make(*t.mul), add = Const<C>::make(*t.add);
     if (t.rows == 8) return speculate_eight<C, STEP, KIND, SUMS>(t, mul, add);
     for (int row = 0; row < t.rows; row += 2) {
-        int64_t before = FIRST_SEGMENT;
-        if (row + 2 <= t.rows) speculate<C, STEP, KIND, SUMS, 2>(t, row, mul, add, before);
-        else speculate<C, STEP, KIND, SUMS, 1>(t, row, mul, add, before);
+        if (row + 2 <= t.rows) speculate_rows<C, STEP, KIND, SUMS, 2>(t, row, mul, add);
+        else speculate_rows<C, STEP, KIND, SUMS, 1>(t, row, mul, add);
     }
 }
 

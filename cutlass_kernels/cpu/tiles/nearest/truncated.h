@@ -144,7 +144,8 @@ template <int STEP, Rounding KIND, int SMALLNESS> struct TruncatedRows {
     const float* __restrict const b;
     float* __restrict const c;
     const int row;
-    V s[TRUNCATED_ROWS][NV];
+    typedef RegisterBlock<C32, TRUNCATED_ROWS> Block;
+    Block s;
     const int64_t to;
     int64_t from, end, found = 0;
 
@@ -152,72 +153,51 @@ template <int STEP, Rounding KIND, int SMALLNESS> struct TruncatedRows {
         : x(tile), places(tile.t.add->p, SMALLNESS), a((const float*)tile.t.a + first), b((const float*)tile.t.b),
           c((float*)tile.t.c + first * NV * L), row(first), to(last), from(from_), end(last) {}
 
-    INL_MEMBER void get() {
-#pragma GCC unroll 4
-        for (int i = 0; i < TRUNCATED_ROWS; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = load<V>(c + (i * NV + j) * L);
-    }
-    INL_MEMBER void put(const V (&from_s)[TRUNCATED_ROWS][NV]) const {
-#pragma GCC unroll 4
-        for (int i = 0; i < TRUNCATED_ROWS; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) store(c + (i * NV + j) * L, from_s[i][j]);
-    }
     // Terms [k, k + STEPS). The sums stay in CPU registers. The sums before these terms are in other registers (AVX-512) or in memory
     // (AVX2).
     template <int STEPS> INL_MEMBER void steps(int64_t k) {
         const float *const ak = a + k * MR, *const bk = b + k * NV * L;
         SeenTruncated<TIES, SMALLNESS> seen;
-        V before[TRUNCATED_ROWS][NV];
-        if (ISA_DIRECTED) memcpy(before, s, sizeof s);
+        Block before;
+        if (ISA_DIRECTED) before = s;
         else {
-            put(s);
+            s.put(c);
             __asm__ volatile("" ::: "memory");
         }
 #pragma GCC unroll 2
         for (int u = 0; u < STEPS; ++u) {
-#pragma GCC unroll 4
-            for (int i = 0; i < TRUNCATED_ROWS; ++i) {
-                const V av = splat<C32>(ak[u * MR + i]);
-#pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) {
-                    const V sum = vfma(av, load<V>(bk + (u * NV + j) * L), s[i][j]);
-                    if (TIES) {
-                        const VU t = (VU)sum + places.half;
-                        seen.note_ties(t, places, i * NV + j);
-                        s[i][j] = (V)(t & places.keep);
-                        seen.check(s[i][j], i * NV + j);
-                    } else {
-                        seen.check(sum, i * NV + j);
-                        s[i][j] = x.checks.round(sum);
-                    }
+            s.each([&](int i, int j) __attribute__((always_inline)) {
+                const V sum = vfma(splat<C32>(ak[u * MR + i]), load<V>(bk + (u * NV + j) * L), s[i][j]);
+                if (TIES) {
+                    const VU t = (VU)sum + places.half;
+                    seen.note_ties(t, places, i * NV + j);
+                    s[i][j] = (V)(t & places.keep);
+                    seen.check(s[i][j], i * NV + j);
+                } else {
+                    seen.check(sum, i * NV + j);
+                    s[i][j] = x.checks.round(sum);
                 }
-            }
+            });
             if (!ISA_DIRECTED) __asm__ volatile("" ::: "memory");  // keeps the compiler from reading panels before it uses them
         }
         if (__builtin_expect(seen.found(x.checks), 0)) {
             if (ISA_DIRECTED && STEPS == 1) {
-#pragma GCC unroll 4
-                for (int i = 0; i < TRUNCATED_ROWS; ++i)
-#pragma GCC unroll 4
-                    for (int j = 0; j < NV; ++j)
-                        s[i][j] = step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add,
-                                                        VU{}, VU{});
+                s.each([&](int i, int j) __attribute__((always_inline)) {
+                    s[i][j] =
+                        step<C32, STEP, KIND>(in_register(splat<C32>(ak[i])), load<V>(bk + j * L), before[i][j], x.add, x.add, VU{}, VU{});
+                });
             } else {
-                if (ISA_DIRECTED) put(before);
+                if (ISA_DIRECTED) before.put(c);
                 recompute_segment<STEP, KIND>(x, row, k, STEPS);
-                get();
+                s.get(c);
             }
-            if (++found * RARE<STEPS> > k - from + RARE<STEPS>) end = k + STEPS;
+            if (fails_often<RARE<STEPS>, RARE<STEPS>>(++found, k - from)) end = k + STEPS;
         }
-#pragma GCC unroll 4
-        for (int i = 0; i < TRUNCATED_ROWS; ++i)  // the sums are in CPU registers after both branches
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) s[i][j] = in_register(s[i][j]);
+        // The sums are in CPU registers after both branches.
+        s.each([&](int i, int j) __attribute__((always_inline)) { s[i][j] = in_register(s[i][j]); });
     }
     INL_MEMBER int64_t run() {
-        get();
+        s.get(c);
         int64_t k = from;
         // Terms that are checked together. AVX2 has no registers left for the sums before a step, and stores them for each check.
         constexpr int TOGETHER = TIES && ISA_DIRECTED ? 1 : 2;
@@ -228,7 +208,7 @@ template <int STEP, Rounding KIND, int SMALLNESS> struct TruncatedRows {
             end = to;
         }
         for (; k < end; ++k) steps<1>(k);
-        put(s);
+        s.put(c);
         return k;
     }
 };
@@ -244,14 +224,12 @@ static __attribute__((noinline)) int64_t rows_truncated(const TruncatedTile& x, 
 // eight. Where checks of the first four fail often, those of the others most likely do as well. The fallback is faster for eight rows.
 template <int STEP, Rounding KIND, int SMALLNESS, int ROWS> static void walk_truncated(const TruncatedTile& x, int row, int64_t from,
                                                                                        int64_t to) {
-    int64_t k = from;
-    for (int64_t before = FIRST_SEGMENT; k < to; before *= 2) {
+    const auto fast = [&](int64_t k) {
         const int64_t at = rows_truncated<STEP, KIND, SMALLNESS>(x, row, k, to);
         if constexpr (ROWS > TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, ROWS - TRUNCATED_ROWS>(x, row + TRUNCATED_ROWS, k, at);
-        const int64_t n = to - at < before ? to - at : before;
-        if (n) exact_segment<C32, STEP, KIND, ROWS>(x.t, row, at, n, x.add, x.add);
-        k = at + n;
-    }
+        return at;
+    };
+    speculate(from, to, fast, [&](int64_t k, int64_t n) { exact_segment<C32, STEP, KIND, ROWS>(x.t, row, k, n, x.add, x.add); });
 }
 
 template <int STEP, Rounding KIND, int SMALLNESS> static void all_truncated(const Tile& t) {
@@ -260,9 +238,8 @@ template <int STEP, Rounding KIND, int SMALLNESS> static void all_truncated(cons
     int row = 0;
     for (; row + TRUNCATED_ROWS <= t.rows; row += TRUNCATED_ROWS) walk_truncated<STEP, KIND, SMALLNESS, TRUNCATED_ROWS>(x, row, 0, t.k);
     for (; row < t.rows; row += 2) {
-        int64_t before = FIRST_SEGMENT;
-        if (row + 2 <= t.rows) speculate<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add, before);
-        else speculate<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add, before);
+        if (row + 2 <= t.rows) speculate_rows<C32, STEP, KIND, ALL, 2>(t, row, x.add, x.add);
+        else speculate_rows<C32, STEP, KIND, ALL, 1>(t, row, x.add, x.add);
     }
 }
 

@@ -112,12 +112,7 @@ template <class C, int STEP, RunsRounding KIND, int ROWS, int MODE> struct Runs 
     template <bool SIGNS> INL_MEMBER void terms(int64_t k, int64_t n, Block s) const {
         for (const int64_t end = k + n; k < end; ++k) term<false, SIGNS>(k, s);
     }
-    template <class F> INL_MEMBER void each(F f) const {
-#pragma GCC unroll 16
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) f(i, j);
-    }
+    template <class F> INL_MEMBER void each(F f) const { RegisterBlock<C, ROWS>::each(f); }
     static bool any(VI x) {
         typename C::I found = 0;
         for (int l = 0; l < C::L; ++l) found |= x[l];
@@ -203,7 +198,7 @@ template <class C, int STEP, RunsRounding KIND, int ROWS, int MODE> struct Runs 
                 const RoundingState mode(RoundingState::DOWN);
                 for (int64_t i = 0; i < count; ++i) {
                     const int64_t at = k + i * n + u;
-                    odd_terms<C, FMA_ODD, ROWS>(a + at * MR, b + at * NV * C::L, totals + i * SIZE, totals + i * SIZE);
+                    values_of_term<C, FMA_ODD, ROWS>(a + at * MR, b + at * NV * C::L, totals + i * SIZE, totals + i * SIZE);
                 }
             }
             round_all(totals, count * SIZE);

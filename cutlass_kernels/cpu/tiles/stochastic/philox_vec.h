@@ -6,8 +6,6 @@
 
 namespace gemmsim::NS {
 
-#define INL_MEMBER inline __attribute__((always_inline))
-
 // There are two layouts of the counters' words. Both give the lower and the upper words of products with a constant.
 //
 // WideWords: a word is in a 64-bit lane. The 32x32 -> 64 multiplier reads the low half alone. So the high half may contain anything until

@@ -1,11 +1,10 @@
 // Makes the random bits of the steps of a tile's rows (docs/reference/random_bits.md).
 #pragma once
 #include "isa_table.h"
+#include "tiles/register_block.h"
 #include "tiles/stochastic/philox_vec.h"
 
 namespace gemmsim::NS {
-
-enum { NV = 2 };  // vectors per tile row
 
 enum Place { LOW_HALF, HIGH_HALF, WORD };  // the place of a draw in the words of a Philox call
 

@@ -73,12 +73,7 @@ template <int STEP, bool WIDE_BITS, bool CLAMP, bool RESCALED = false> struct St
           per_log(add.rbits > 16 ? 2 : 3), truncation(add, t.add->p), taken(dropped, add.rbits) {}
 
     // Loops vector by vector. A copy of a whole array would go by half vectors, for which the loads that follow would have to wait.
-    template <int ROWS, class F> static INL_MEMBER void each(F f) {
-#pragma GCC unroll 4
-        for (int i = 0; i < ROWS; ++i)
-#pragma GCC unroll 4
-            for (int j = 0; j < NV; ++j) f(i, j);
-    }
+    template <int ROWS, class F> static INL_MEMBER void each(F f) { RegisterBlock<C32, ROWS>::each(f); }
     static INL_MEMBER V sum_of(V a, V b, V s) { return STEP == FMA_NEAR ? vfma(a, b, s) : fma_directed<C32, SR>(a, b, s); }
     static INL_MEMBER V clamp(V r, const Const<C32>& add) {
         return CLAMP ? select<C32>((VI)(r < add.lo), add.over_neg, select<C32>((VI)(r > add.hi), add.over_pos, r)) : r;
