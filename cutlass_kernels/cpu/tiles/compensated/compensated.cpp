@@ -17,7 +17,7 @@ CompensatedFn compensated(int carrier, int method, CompensatedRounding how, bool
     if (kind == Rounding::STOCHASTIC || kind == Rounding::DIRECTED || kind == Rounding::DIRECTED_CLAMP)
         return compensated_in_modes(carrier, method, kind, odd);
 #endif
-    return carrier == 0 ? by_method(method, CompensatedOf<C32>{how, odd}) : by_method(method, CompensatedOf<C64>{how, odd});
+    return carrier == 0 ? compensated_method<C32>(method, how, odd) : compensated_method<C64>(method, how, odd);
 }
 
 }  // namespace gemmsim::NS

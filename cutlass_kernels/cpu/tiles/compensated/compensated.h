@@ -76,38 +76,54 @@ template <class C, int METHOD, Rounding KIND, bool ODD> struct Compensated : Com
     template <int ROWS, bool CHECKS> static INL_MEMBER bool rows(const Tile& tile, int row, const Const<C>& ka, const Const<C>& km,
                                                                  bool rounds, const Speculation& speculation) {
         typedef typename C::T T;
-        CompensatedRows<C, METHOD, ROWS> x(tile, row);
+        const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
+        T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
         const Rounded<C, KIND, ODD> add = {ka}, mul = {km};
+        V s[ROWS][NV] = {}, c[ROWS][NV] = {};
+        if (__builtin_expect(!tile.begins, 0)) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)speculation.most);
         VI lost = {};
 #if ISA_MODES
         const CheckConstants<C> checks(ka, *tile.add);
         const Const<C64> wide = Const<C64>::make(*tile.add);
 #endif
-        const auto term = [&](int64_t k, const V(&bv)[NV]) __attribute__((always_inline)) {
-            const T* const a = x.a + k * MR;
-#if ISA_MODES
-            if constexpr (CHECKS) {
-                constexpr int GROUP = ROWS < 2 ? 1 : 2;
+        const int64_t segment = KIND == Rounding::SUBNORMALS ? speculation.steps : tile.k;
+        for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
+            const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
+            for (int64_t k = k0; k < end; ++k) {
+                V bv[NV];
 #pragma GCC unroll 4
-                for (int first = 0; first < ROWS; first += GROUP) {
-                    V av[GROUP];
-                    for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[first + i]);
-                    checked_terms<GROUP>(av, bv, x.s.v + first, x.c.v + first, add, checks, wide);
+                for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#if ISA_MODES
+                if constexpr (CHECKS) {
+                    constexpr int GROUP = ROWS < 2 ? 1 : 2;
+#pragma GCC unroll 4
+                    for (int first = 0; first < ROWS; first += GROUP) {
+                        V av[GROUP];
+                        for (int i = 0; i < GROUP; ++i) av[i] = splat<C>(a[k * MR + first + i]);
+                        checked_terms<GROUP>(av, bv, s + first, c + first, add, checks, wide);
+                    }
+                    continue;
                 }
-                return;
-            }
 #endif
-            x.s.each([&](int i, int j) __attribute__((always_inline)) {
-                Step::finish(Step::term(splat<C>(a[i]), bv[j], x.c[i][j], add, mul, rounds), x.s[i][j], x.c[i][j], add);
-            });
-        };
-        x.add(KIND == Rounding::SUBNORMALS ? speculation.steps : tile.k, term, [&](int i, int j) __attribute__((always_inline)) {
-            if (KIND == Rounding::SUBNORMALS) lost |= ~x.below(x.s[i][j], most);
-        });
-        return x.finish(lost, [&](int i, int j) __attribute__((always_inline)) {
-            return x.without_correction() ? x.s[i][j] : add.template add<LAST_SUM>(x.s[i][j], x.c[i][j]);
-        });
+#pragma GCC unroll 8
+                for (int i = 0; i < ROWS; ++i) {
+                    const V av = splat<C>(a[k * MR + i]);
+#pragma GCC unroll 4
+                    for (int j = 0; j < NV; ++j) { Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add); }
+                }
+            }
+            if (KIND == Rounding::SUBNORMALS)
+                for (int i = 0; i < ROWS; ++i)
+                    for (int j = 0; j < NV; ++j) lost |= ~(VI)((V)((VU)s[i][j] & ~C::SIGN) < most);  // a NaN is lost, too
+        }
+        if (__builtin_expect(!tile.ends, 0)) put_sums<C, ROWS>(s, c, out, rest);
+        for (int i = 0; tile.ends && i < ROWS; ++i)
+            for (int j = 0; j < NV; ++j)
+                store(out + (i * NV + j) * C::L, METHOD == KAHAN || tile.k == 0 ? s[i][j] : add.template add<LAST_SUM>(s[i][j], c[i][j]));
+        for (int l = 0; l < C::L; ++l)
+            if (lost[l]) return false;
+        return true;
     }
 
     template <int BLOCK, bool CHECKS> static INL_MEMBER bool all_rows(const Tile& t, const Speculation& speculation, bool rounds) {
@@ -169,20 +185,25 @@ template <int METHOD, Rounding KIND> static bool compensated_in_double_lanes(con
 }
 #endif
 
-template <class C> struct CompensatedOf {
-    CompensatedRounding how;
-    bool odd;
-    template <int METHOD> CompensatedFn of() const {
-        const Rounding kind = how.kind;
+template <class C, int METHOD> static CompensatedFn compensated_of(CompensatedRounding how, bool odd) {
+    const Rounding kind = how.kind;
 #if ISA_DIRECTED || ISA_MODES
-        if (how.wide && kind == Rounding::FLUSH) return compensated_in_double_lanes<METHOD, Rounding::FLUSH>;
-        if (how.wide) return compensated_in_double_lanes<METHOD, Rounding::ANY_MODE>;
-        if (kind == Rounding::FLUSH) return Compensated<C, METHOD, Rounding::FLUSH, true>::run;
+    if (how.wide && kind == Rounding::FLUSH) return compensated_in_double_lanes<METHOD, Rounding::FLUSH>;
+    if (how.wide) return compensated_in_double_lanes<METHOD, Rounding::ANY_MODE>;
+    if (kind == Rounding::FLUSH) return Compensated<C, METHOD, Rounding::FLUSH, true>::run;
 #endif
-        if (kind == Rounding::NATIVE) return Compensated<C, METHOD, Rounding::NATIVE, false>::run;
-        if (odd && kind <= Rounding::SUBNORMALS) return Compensated<C, METHOD, Rounding::SUBNORMALS, true>::run;
-        return odd ? Compensated<C, METHOD, Rounding::ANY_MODE, true>::run : Compensated<C, METHOD, Rounding::ANY_MODE, false>::run;
+    if (kind == Rounding::NATIVE) return Compensated<C, METHOD, Rounding::NATIVE, false>::run;
+    if (odd && kind <= Rounding::SUBNORMALS) return Compensated<C, METHOD, Rounding::SUBNORMALS, true>::run;
+    return odd ? Compensated<C, METHOD, Rounding::ANY_MODE, true>::run : Compensated<C, METHOD, Rounding::ANY_MODE, false>::run;
+}
+
+template <class C> static CompensatedFn compensated_method(int method, CompensatedRounding how, bool odd) {
+    switch (method) {
+        case KAHAN: return compensated_of<C, KAHAN>(how, odd);
+        case NEUMAIER: return compensated_of<C, NEUMAIER>(how, odd);
+        case TWO_SUM: return compensated_of<C, TWO_SUM>(how, odd);
+        default: return compensated_of<C, FAST_TWO_SUM>(how, odd);
     }
-};
+}
 
 }  // namespace gemmsim::NS

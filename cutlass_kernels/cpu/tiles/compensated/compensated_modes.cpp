@@ -11,7 +11,7 @@ namespace gemmsim::NS {
 
 // `kind` is STOCHASTIC, or DIRECTED or DIRECTED_CLAMP; for the last two `odd` is true.
 CompensatedFn compensated_in_modes(int carrier, int method, Rounding kind, bool odd) {
-    return carrier == 0 ? by_method(method, CompensatedInModes<C32>{kind, odd}) : by_method(method, CompensatedInModes<C64>{kind, odd});
+    return carrier == 0 ? compensated_method_in_modes<C32>(method, kind, odd) : compensated_method_in_modes<C64>(method, kind, odd);
 }
 
 }  // namespace gemmsim::NS

@@ -95,27 +95,55 @@ template <class C, int METHOD, Rounding KIND, int MODE, bool ODD, int ROWS> stru
 
     // False: a register is not below `speculation.most` in magnitude.
     __attribute__((noinline)) bool run(const Speculation& speculation) {
-        CompensatedRows<C, METHOD, ROWS> x(tile, row);
+        const T *a = (const T*)tile.a + row, *b = (const T*)tile.b;
+        T *out = (T*)tile.c + row * NV * C::L, *rest = (T*)tile.rest + row * NV * C::L;
+        V s[ROWS][NV] = {}, c[ROWS][NV] = {};
+        if (__builtin_expect(!tile.begins, 0)) get_sums<C, ROWS>(out, rest, s, c);
         const V most = splat<C>((T)speculation.most);
         VI lost = {};
-        const auto term = [&](int64_t k, const V(&bv)[NV]) __attribute__((always_inline)) {
-            const int64_t at = DRAWS ? tile.index(k) : 0;  // a draw belongs to the absolute index, wherever this part starts
-            if (DRAWS && (k == 0 || tile.kmap || at % per == 0)) draw(at);
-            x.s.each([&](int i, int j) __attribute__((always_inline)) {
-                const Ops add = operations_of(ka, truncation_a, i, j, at), mul = operations_of(km, truncation_m, i, j, at);
-                Step::finish(Step::term(splat<C>(x.a[k * MR + i]), bv[j], x.c[i][j], add, mul, rounds), x.s[i][j], x.c[i][j], add);
-            });
-        };
-        x.add(KIND == Rounding::DIRECTED ? speculation.steps : tile.k, term, [&](int i, int j) __attribute__((always_inline)) {
-            if (KIND == Rounding::DIRECTED) lost |= ~(x.below(x.s[i][j], most) & x.below(x.c[i][j], most));
-        });
+        const int64_t segment = KIND == Rounding::DIRECTED ? speculation.steps : tile.k;
+        for (int64_t k0 = 0; k0 < tile.k; k0 += segment) {
+            const int64_t end = k0 + segment < tile.k ? k0 + segment : tile.k;
+            for (int64_t k = k0; k < end; ++k) {
+                const int64_t at = DRAWS ? tile.index(k) : 0;  // a draw belongs to the absolute index, wherever this part starts
+                if (DRAWS && (k == 0 || tile.kmap || at % per == 0)) draw(at);
+                V bv[NV];
+#pragma GCC unroll 4
+                for (int j = 0; j < NV; ++j) bv[j] = load<V>(b + (k * NV + j) * C::L);
+#pragma GCC unroll 8
+                for (int i = 0; i < ROWS; ++i) {
+                    const V av = splat<C>(a[k * MR + i]);
+#pragma GCC unroll 4
+                    for (int j = 0; j < NV; ++j) {
+                        const Ops add = operations_of(ka, truncation_a, i, j, at), mul = operations_of(km, truncation_m, i, j, at);
+                        Step::finish(Step::term(av, bv[j], c[i][j], add, mul, rounds), s[i][j], c[i][j], add);
+                    }
+                }
+            }
+            if (KIND == Rounding::DIRECTED)
+                for (int i = 0; i < ROWS; ++i)
+                    for (int j = 0; j < NV; ++j)
+                        lost |= ~((VI)((V)((VU)s[i][j] & ~C::SIGN) < most) & (VI)((V)((VU)c[i][j] & ~C::SIGN) < most));
+        }
+        if (__builtin_expect(!tile.ends, 0)) {
+            put_sums<C, ROWS>(s, c, out, rest);
+            return none_of(lost);
+        }
         const int64_t last = DRAWS && tile.k ? tile.index(tile.k - 1) : 0;
-        if (DRAWS && METHOD != KAHAN && ka.random && tile.ends) draws[LAST_SUM].make(tile, row, (uint32_t)(last / per), SITE_FINAL);
-        return x.finish(lost, [&](int i, int j) __attribute__((always_inline)) {
-            const V r = x.without_correction() ? x.s[i][j]
-                                               : operations_of(ka, truncation_a, i, j, last).template add<LAST_SUM>(x.s[i][j], x.c[i][j]);
-            return OWN ? plus_zero<C, MODE>(r) : r;
-        });
+        if (DRAWS && METHOD != KAHAN && ka.random) draws[LAST_SUM].make(tile, row, (uint32_t)(last / per), SITE_FINAL);
+        for (int i = 0; i < ROWS; ++i)
+            for (int j = 0; j < NV; ++j) {
+                const V r = METHOD == KAHAN || tile.k == 0
+                                ? s[i][j]
+                                : operations_of(ka, truncation_a, i, j, last).template add<LAST_SUM>(s[i][j], c[i][j]);
+                store(out + (i * NV + j) * C::L, OWN ? plus_zero<C, MODE>(r) : r);
+            }
+        return none_of(lost);
+    }
+    static bool none_of(VI lost) {
+        for (int l = 0; l < C::L; ++l)
+            if (lost[l]) return false;
+        return true;
     }
 };
 
@@ -180,18 +208,23 @@ template <int METHOD> static bool random_in_double_lanes(const Tile& t, const Sp
 }
 #endif
 
-template <class C> struct CompensatedInModes {
-    Rounding kind;
-    bool odd;
-    template <int METHOD> CompensatedFn of() const {
-        if (kind == Rounding::DIRECTED) return all_in_their_mode<C, METHOD, Rounding::DIRECTED>;
-        if (kind == Rounding::DIRECTED_CLAMP) return all_in_their_mode<C, METHOD, Rounding::DIRECTED_CLAMP>;
+template <class C, int METHOD> static CompensatedFn compensated_mode_of(Rounding kind, bool odd) {
+    if (kind == Rounding::DIRECTED) return all_in_their_mode<C, METHOD, Rounding::DIRECTED>;
+    if (kind == Rounding::DIRECTED_CLAMP) return all_in_their_mode<C, METHOD, Rounding::DIRECTED_CLAMP>;
 #if ISA_MODES
-        if (odd && sizeof(typename C::T) == 4) return random_in_double_lanes<METHOD>;
+    if (odd && sizeof(typename C::T) == 4) return random_in_double_lanes<METHOD>;
 #endif
-        return odd ? all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, true> : all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, false>;
+    return odd ? all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, true> : all_in_mode<C, METHOD, Rounding::STOCHASTIC, SR, false>;
+}
+
+template <class C> static CompensatedFn compensated_method_in_modes(int method, Rounding kind, bool odd) {
+    switch (method) {
+        case KAHAN: return compensated_mode_of<C, KAHAN>(kind, odd);
+        case NEUMAIER: return compensated_mode_of<C, NEUMAIER>(kind, odd);
+        case TWO_SUM: return compensated_mode_of<C, TWO_SUM>(kind, odd);
+        default: return compensated_mode_of<C, FAST_TWO_SUM>(kind, odd);
     }
-};
+}
 
 }  // namespace gemmsim::NS
 #endif

@@ -44,6 +44,25 @@ template <class C, Rounding KIND, bool ODD, class Bits = NoBits<C>> struct Round
     }
 };
 
+// Load and store the sums and corrections of ROWS rows between two parts of a segment (Tile::rest has the corrections).
+template <class C, int ROWS>
+INL void get_sums(const typename C::T* out, const typename C::T* rest, typename C::V (&s)[ROWS][NV], typename C::V (&c)[ROWS][NV]) {
+    typedef typename C::V V;
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            s[i][j] = load<V>(out + (i * NV + j) * C::L);
+            c[i][j] = load<V>(rest + (i * NV + j) * C::L);
+        }
+}
+template <class C, int ROWS> INL void put_sums(const typename C::V (&s)[ROWS][NV], const typename C::V (&c)[ROWS][NV], typename C::T* out,
+                                               typename C::T* rest) {
+    for (int i = 0; i < ROWS; ++i)
+        for (int j = 0; j < NV; ++j) {
+            store(out + (i * NV + j) * C::L, s[i][j]);
+            store(rest + (i * NV + j) * C::L, c[i][j]);
+        }
+}
+
 // The steps. `Ops` has the operations of Rounded.
 template <class C, int METHOD> struct CompensatedStep {
     typedef typename C::V V;
@@ -83,66 +102,5 @@ template <class C, int METHOD> struct CompensatedStep {
         s = t;
     }
 };
-
-// The registers S and corrections C of ROWS rows of a tile, which may have a part of a segment's terms. Tile::rest has the corrections
-// between two parts.
-template <class C, int METHOD, int ROWS> struct CompensatedRows {
-    typedef typename C::V V;
-    typedef typename C::VI VI;
-    typedef typename C::VU VU;
-    typedef typename C::T T;
-    typedef RegisterBlock<C, ROWS> Block;
-    const Tile& t;
-    const T *const a, *const b;
-    T *const out, *const rest;
-    Block s = {}, c = {};
-
-    INL_MEMBER CompensatedRows(const Tile& tile, int row)
-        : t(tile), a((const T*)t.a + row), b((const T*)t.b), out((T*)t.c + row * NV * C::L), rest((T*)t.rest + row * NV * C::L) {
-        if (__builtin_expect(t.begins, 1)) return;
-        s.get(out);
-        c.get(rest);
-    }
-    static INL_MEMBER VI below(V x, V most) { return (VI)((V)((VU)x & ~C::SIGN) < most); }  // a NaN is not
-    // Calls term(k, b of term k) for all terms, and check(i, j) for all vectors after every `steps` terms and after the last one.
-    template <class Term, class Check> INL_MEMBER void add(int64_t steps, const Term& term, const Check& check) {
-        for (int64_t first = 0; first < t.k; first += steps) {
-            const int64_t end = first + steps < t.k ? first + steps : t.k;
-            for (int64_t k = first; k < end; ++k) {
-                V right[NV];
-#pragma GCC unroll 4
-                for (int j = 0; j < NV; ++j) right[j] = load<V>(b + (k * NV + j) * C::L);
-                term(k, right);
-            }
-            for (int i = 0; i < ROWS; ++i)
-                for (int j = 0; j < NV; ++j) check(i, j);
-        }
-    }
-    // Stores the result, for which last(i, j) is R(S + C), or S and C. Returns whether nothing is lost. `lost` is no member, so that it has
-    // a CPU register of its own.
-    template <class Last> INL_MEMBER bool finish(VI lost, const Last& last) const {
-        if (__builtin_expect(!t.ends, 0)) {
-            s.put(out);
-            c.put(rest);
-        } else
-            for (int i = 0; i < ROWS; ++i)
-                for (int j = 0; j < NV; ++j) store(out + (i * NV + j) * C::L, last(i, j));
-        for (int l = 0; l < C::L; ++l)
-            if (lost[l]) return false;
-        return true;
-    }
-    // Whether the result is S alone.
-    INL_MEMBER bool without_correction() const { return METHOD == KAHAN || t.k == 0; }
-};
-
-// make.template of<METHOD>() for a method that is known at run time.
-template <class Make> CompensatedFn by_method(int method, const Make& make) {
-    switch (method) {
-        case KAHAN: return make.template of<KAHAN>();
-        case NEUMAIER: return make.template of<NEUMAIER>();
-        case TWO_SUM: return make.template of<TWO_SUM>();
-        default: return make.template of<FAST_TWO_SUM>();
-    }
-}
 
 }  // namespace gemmsim::NS
