@@ -1,7 +1,7 @@
 // This file makes the function table of one instruction set and defines its element-wise functions. It is compiled once
 // per ISA.
 #include "casts/elementwise.h"
-#include "product/add_tiles.h"
+#include "tiles/directed/combine_sums.h"
 #include "tiles/nearest/binary16.h"
 #include "tiles/directed/directed.h"
 #include "tiles/matrix_unit/exponents.h"

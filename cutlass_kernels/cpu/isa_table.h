@@ -50,7 +50,7 @@ struct Tile {
     int64_t k0;            // SR: index of the first term
     const int64_t* kmap;   // SR: original indices of the terms if these have been permuted; else null
     bool exact_products;   // each product is a number of the carrier
-    int scaled_by;              // exponent of the power of two that A was multiplied by (tiles/nearest/rescaled_tile.h); 0: none
+    int scaled_by;              // exponent of the power of two that A was multiplied by (tiles/rescaled_tile.h); 0: none
     // DIRECTED and DIRECTED_CLAMP in a rounding mode of the processor: sums are nearest sums, whatever the cast's mode is.
     bool nearest_sums = false;
     // MultiTile::TRUNCATE: the lowest bits of each term (Isa::lowest_bits), null where they are not known. A term may

@@ -2,7 +2,7 @@
 #pragma once
 #include "gemmsim/exact.h"
 #include "gemmsim/philox.h"
-#include "tiles/stochastic/philox_vec.h"
+#include "tiles/philox_vec.h"
 #include "tiles/rounders.h"
 #include "isa_table.h"
 

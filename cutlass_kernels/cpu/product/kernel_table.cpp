@@ -182,7 +182,7 @@ const KernelRule KERNEL_RULES[KERNELS] = {
     {Kernel::MATRIX_UNIT_SCALAR, "matrix unit, scalar", "product/hardware_model.h", "", is_matrix_unit, nullptr, Kernel::MATRIX_UNIT_SCALAR,
      "every instruction", ""},
     {Kernel::PALETTE, "palette", "tiles/other/palette_kernel.h", "step", [](P) { return false; }, nullptr, Kernel::PALETTE,
-     "elements whose accumulators differ, several members in one pass (tiles/other/palette.h)", ""},
+     "elements whose accumulators differ, several members in one pass (product/palette_runner.h)", ""},
 };
 // clang-format on
 

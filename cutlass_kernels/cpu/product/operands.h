@@ -3,7 +3,7 @@
 #include "product/addend.h"
 #include "product/implicit_im2col.h"
 #include "product/lookup.h"
-#include "tiles/other/palette.h"
+#include "product/palette_runner.h"
 
 namespace gemmsim {
 

@@ -15,7 +15,7 @@
 // a quotient's relative distance from a number of up to 12 bits (a tie or a bound of subnormals) is at least 2^-23, so
 // that the nearest number of 24 bits stays on its side.
 #pragma once
-#include "tiles/stochastic/philox_vec.h"
+#include "tiles/philox_vec.h"
 #include "rows/rows_lanes.h"
 
 namespace gemmsim::NS {

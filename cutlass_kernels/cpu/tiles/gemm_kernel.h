@@ -5,7 +5,7 @@
 #include "isa_table.h"
 #include "tiles/register_block.h"
 #include "tiles/rounders.h"
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 
 namespace gemmsim::NS {
 
@@ -44,8 +44,7 @@ static __attribute__((noinline)) void rows_drawn(const Tile& t, int row, int64_t
     typedef typename C::T T;
     const T *a = (const T*)t.a + row, *b = (const T*)t.b;
     T* const c = (T*)t.c + row * NV * C::L;
-    const int rm = RANDOM && STEP >= MA_NEAR && mul.random ? mul.rbits : 0,
-              ra = RANDOM && add.random ? add.rbits : 0;
+    const int rm = RANDOM && STEP >= MA_NEAR && mul.random ? mul.rbits : 0, ra = RANDOM && add.random ? add.rbits : 0;
     const int nm = rm > 16 ? 4 : 8, na = ra > 16 ? 4 : 8;
     Draws<C, RANDOM ? ROWS : 1> dm, da;
     RegisterBlock<C, ROWS> s;

@@ -1,7 +1,7 @@
 // One addition in double lanes, and the events that happen at it (gemmsim/events.h).
 #pragma once
 #include "product/event_args.h"
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 #include "tiles/rounders.h"
 
 namespace gemmsim::NS {

@@ -3,8 +3,8 @@
 #pragma once
 #include "tiles/directed/directed.h"
 #include "tiles/gemm_kernel.h"
-#include "tiles/nearest/rescaled_tile.h"
-#include "tiles/nearest/speculate.h"
+#include "tiles/rescaled_tile.h"
+#include "tiles/speculate.h"
 #include "tiles/directed/mode_switch.h"
 
 #if ISA_DIRECTED || ISA_MODES

@@ -5,7 +5,7 @@
 // has the field of that format's least normal number. Binary32 subnormals are below the least normal number of every format.
 // Products with a zero have fields below all others (hardware_exponent in hardware_model.h).
 #pragma once
-#include "tiles/stochastic/philox_vec.h"
+#include "tiles/philox_vec.h"
 #include "isa_table.h"
 #include "vec.h"
 

@@ -9,7 +9,7 @@
 // For most numbers of 24 bits, some 46 places lie between the magnitude of a product and its lowest bit.
 #pragma once
 #include "isa_table.h"
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {

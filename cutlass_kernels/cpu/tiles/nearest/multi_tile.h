@@ -14,8 +14,8 @@
 // addends that are not both -0 becomes -0 by underflow only. The step that knows 2^emin then computes all terms for which a sum is -0.
 #pragma once
 #include <immintrin.h>
-#include "tiles/stochastic/random_bits.h"
-#include "tiles/nearest/rescaled_tile.h"
+#include "tiles/random_bits.h"
+#include "tiles/rescaled_tile.h"
 #include "tiles/nearest/underflow_flags.h"
 
 namespace gemmsim::NS {

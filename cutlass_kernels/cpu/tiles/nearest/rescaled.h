@@ -12,7 +12,7 @@
 // direction sets none.
 #pragma once
 #include "tiles/stochastic/stochastic.h"
-#include "tiles/nearest/rescaled_tile.h"
+#include "tiles/rescaled_tile.h"
 #include "tiles/nearest/underflow_flags.h"
 #include "tiles/nearest/rescaled_nearest.h"
 

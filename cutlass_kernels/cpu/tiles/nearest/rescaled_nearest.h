@@ -6,7 +6,7 @@
 // operations. A sum on a midpoint may have been above it, and is computed again from both directed results.
 #pragma once
 #include "tiles/nearest/rescaled_rows.h"
-#include "tiles/nearest/speculate.h"
+#include "tiles/speculate.h"
 
 #if ISA_AVX2 || ISA_AVX512
 namespace gemmsim::NS {

@@ -9,8 +9,8 @@
 // A product is rounded once from its exact value, so that only its magnitude is checked.
 // Under modes (ISA_MODES) products must not underflow in the carrier. A sum is then zero only if it is exactly zero.
 #pragma once
-#include "tiles/nearest/rescaled_tile.h"
-#include "tiles/nearest/speculate.h"
+#include "tiles/rescaled_tile.h"
+#include "tiles/speculate.h"
 #include "tiles/directed/round_to_odd.h"
 #include "tiles/directed/mode_switch.h"
 #include "tiles/nearest/checks.h"

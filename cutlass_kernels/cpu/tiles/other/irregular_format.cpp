@@ -1,7 +1,7 @@
 // Tiles of registers in irregular value sets (gemmsim/grid.h), in double lanes. Every step is rounded to odd and then by the cast.
 // The planner (grid_lanes in kernel_choice.h) makes sure that a step loses nothing that decides a rounding. Compiled once per
 // instruction set.
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 #include "tiles/other/irregular_format.h"
 
 namespace gemmsim::NS {

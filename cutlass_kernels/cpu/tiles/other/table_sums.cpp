@@ -1,6 +1,6 @@
 // The registers of table_sums.h for one instruction set.
 #include "tiles/other/table_sums.h"
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 #include "tiles/rounders.h"
 
 namespace gemmsim {

@@ -2,7 +2,7 @@
 #pragma once
 #include "isa_table.h"
 #include "tiles/register_block.h"
-#include "tiles/stochastic/philox_vec.h"
+#include "tiles/philox_vec.h"
 
 namespace gemmsim::NS {
 

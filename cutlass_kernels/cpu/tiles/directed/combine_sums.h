@@ -1,7 +1,7 @@
 // This file combines partial sums: s = R(s + t), element by element, on tiles that lie in the first-level cache.
 #pragma once
 #include "tiles/directed/directed.h"
-#include "tiles/stochastic/random_bits.h"
+#include "tiles/random_bits.h"
 #include "tiles/rounders.h"
 
 namespace gemmsim::NS {
