@@ -6,10 +6,10 @@ Every import statement in the package is looked at, those inside functions too. 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support import ROOT, run_python
 
 PACKAGE = ROOT / "gemmsim"
@@ -106,34 +106,36 @@ def of(*layers: str) -> list[Path]:
     return [path for path in modules() if layer_of(path) in layers]
 
 
-@pytest.mark.parametrize("path", of(*LAYERS), ids=dotted)
-def test_a_layer_imports_only_itself_and_lower_layers(path):
-    mine = LAYERS.index(layer_of(path))
-    for module, _, line in internal(path):
-        target = layer(module)
-        assert target in LAYERS and LAYERS.index(target) <= mine, f"{path}:{line} imports {module} from above"
+def test_a_layer_imports_only_itself_and_lower_layers():
+    for path in of(*LAYERS):
+        mine = LAYERS.index(layer_of(path))
+        for module, _, line in internal(path):
+            target = layer(module)
+            assert target in LAYERS and LAYERS.index(target) <= mine, f"{path}:{line} imports {module} from above"
 
 
 #: Neither looks at the other: what both mean by a spec is in gemmsim/lowering, what both do with tensors in backends.
 APART = {"backends.cpu": "gemmsim.backends.cuda", "backends.cuda": "gemmsim.backends.cpu"}
 
 
-@pytest.mark.parametrize("path", [p for p in of("backends") if dotted(p).startswith((*APART,))], ids=dotted)
-def test_a_backend_does_not_import_another(path):
-    other = APART[".".join(dotted(path).split(".")[:2])]
-    for module, name, line in internal(path):
-        full = f"{module}.{name}"
-        assert module != other and not full.startswith(f"{other}.") and full != other, f"{path}:{line} imports {module}"
+def test_a_backend_does_not_import_another():
+    for path in [p for p in of("backends") if dotted(p).startswith((*APART,))]:
+        other = APART[".".join(dotted(path).split(".")[:2])]
+        for module, name, line in internal(path):
+            full = f"{module}.{name}"
+            assert module != other and not full.startswith(f"{other}.") and full != other, (
+                f"{path}:{line} imports {module}"
+            )
 
 
-@pytest.mark.parametrize("path", of("reference"), ids=dotted)
-def test_the_reference_uses_formats_arithmetic_and_tables_alone(path):
-    for module, _, line in internal(path):
-        allowed = layer(module) in REFERENCE_MAY_USE | {"reference"} or module in HARDWARE_TABLES
-        assert allowed, f"{path}:{line} imports {module}"
-    for module, _, line in imports(path):
-        users_steps = dotted(path) == "reference.custom"  # functions of tensors; it imports torch when it calls one
-        assert users_steps or module.split(".")[0] != "torch", f"{path}:{line} imports torch"
+def test_the_reference_uses_formats_arithmetic_and_tables_alone():
+    for path in of("reference"):
+        for module, _, line in internal(path):
+            allowed = layer(module) in REFERENCE_MAY_USE | {"reference"} or module in HARDWARE_TABLES
+            assert allowed, f"{path}:{line} imports {module}"
+        for module, _, line in imports(path):
+            users_steps = dotted(path) == "reference.custom"  # functions of tensors; it imports torch when it calls one
+            assert users_steps or module.split(".")[0] != "torch", f"{path}:{line} imports torch"
 
 
 def test_the_reference_and_the_tables_load_no_torch():
@@ -146,36 +148,36 @@ def test_the_reference_and_the_tables_load_no_torch():
     }
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if p != FACE and layer_of(p) != "reference"], ids=dotted)
-def test_nobody_imports_the_reference(path):
-    for module, name, line in internal(path):
-        assert layer(module) != "reference" and name != "reference", f"{path}:{line} imports the reference"
+def test_nobody_imports_the_reference():
+    for path in [p for p in modules() if p != FACE and layer_of(p) != "reference"]:
+        for module, name, line in internal(path):
+            assert layer(module) != "reference" and name != "reference", f"{path}:{line} imports the reference"
 
 
-@pytest.mark.parametrize("path", of(*FACES), ids=dotted)
-def test_study_and_cli_use_public_names_only(path):
-    mine = dotted(path).split(".")[0]
-    for module, name, line in internal(path):
-        inside = module.split(".", 1)[1] if "." in module else ""
-        if inside.split(".")[0] == mine or inside in ("_lazy", "_files", "_html", "_keywords", "_paths"):
-            continue
-        full = f"{inside}.{name}" if inside and name else inside
-        allowed = inside in FACES[mine] or full in FACES[mine]
-        assert allowed, f"{path}:{line} imports {module}, which is not a public module"
-        if name and full not in FACES[mine]:
-            assert name in public_names(inside), f"{path}:{line} imports {name}, which {module} does not export"
-    for attribute, line in attributes_of_gemmsim(path):
-        assert not attribute.startswith("_") or attribute == "__version__" or attribute == "__file__", f"{path}:{line}"
+def test_study_and_cli_use_public_names_only():
+    for path in of(*FACES):
+        mine = dotted(path).split(".")[0]
+        for module, name, line in internal(path):
+            inside = module.split(".", 1)[1] if "." in module else ""
+            if inside.split(".")[0] == mine or inside in ("_lazy", "_files", "_html", "_keywords", "_paths"):
+                continue
+            full = f"{inside}.{name}" if inside and name else inside
+            allowed = inside in FACES[mine] or full in FACES[mine]
+            assert allowed, f"{path}:{line} imports {module}, which is not a public module"
+            if name and full not in FACES[mine]:
+                assert name in public_names(inside), f"{path}:{line} imports {name}, which {module} does not export"
+        for attribute, line in attributes_of_gemmsim(path):
+            assert not attribute.startswith("_") or attribute == "__version__" or attribute == "__file__", (
+                f"{path}:{line}"
+            )
 
 
-@pytest.mark.parametrize("path", of(*STANDARD_LIBRARY_ONLY), ids=dotted)
-def test_formats_arithmetic_and_lowering_need_the_standard_library_alone(path):
-    import sys
-
-    for module, _, line in imports(path):
-        top = module.split(".")[0]
-        types = dotted(path) == "formats.tensor_codec" and top == "torch"  # under TYPE_CHECKING; see the next test
-        assert types or top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
+def test_formats_arithmetic_and_lowering_need_the_standard_library_alone():
+    for path in of(*STANDARD_LIBRARY_ONLY):
+        for module, _, line in imports(path):
+            top = module.split(".")[0]
+            types = dotted(path) == "formats.tensor_codec" and top == "torch"  # under TYPE_CHECKING; see the next test
+            assert types or top == "gemmsim" or top in sys.stdlib_module_names, f"{path}:{line} imports {module}"
 
 
 def test_formats_and_arithmetic_work_without_torch():
