@@ -145,8 +145,8 @@ struct Call {
         const bool product = name.find("gemm", 7) != std::string::npos;  // answers which kernels ran: others on another processor
         if (got < 0 || result < 0 || !product) wrong += report(got == result, at, how, "answer", 0, got, result);
         if (product && got >= 0)
-            for (int i = 0; i < Report::MOST; ++i)
-                if (const int code = (int)(got >> (4 + Report::BITS * i)) & ((1 << Report::BITS) - 1)) kernels->insert(code);
+            for (int at = 4; at < 4 + 4 * 14; at += 14)  // Report::packed of api.h: up to four kernels of 14 bits
+                if (const int code = (int)(got >> at) & 0x3FFF) kernels->insert(code);
         for (size_t i = 0; i < memories.size(); ++i) {
             const Memory& m = memories[i];
             if (!m.compared || m.after.empty() || !memcmp(m.at, m.after.data(), m.after.size())) continue;
