@@ -14,7 +14,7 @@ from .parameters import renamed
 from .published.reproduction import Reproduction
 from .store import owner
 
-__all__ = ["REPRODUCTIONS", "get", "kind", "kinds", "names", "of_folder", "register", "with_parameters"]
+__all__ = ["REPRODUCTIONS", "get", "kind", "kinds", "names", "of_folder", "register", "reproduced", "with_parameters"]
 
 # Built-in ones are "module:attribute", so that listing them imports neither scikit-learn nor matplotlib.
 _STUDIES: dict[str, str | Callable[[], Study]] = {
@@ -129,12 +129,17 @@ def with_parameters(name: str, parameters: Sequence[Mapping[str, Any]]) -> Study
     return get(name)
 
 
+def reproduced(name: str, of: Reproduction) -> Study:
+    """The study of a reproduction, under this name."""
+    made = kind(of.kind)
+    parts = (made.parameters.of(part) for part in of.parts)
+    return made(*parts, name=name, title=of.title, expectations=of.expectations)
+
+
 def _reproduction(name: str) -> Study:
     found = _loaded(REPRODUCTIONS[name])
     assert isinstance(found, Reproduction)
-    of = kind(found.kind)
-    parts = (of.parameters.of(part) for part in found.parts)
-    return of(*parts, name=name, title=found.title, expectations=found.expectations)
+    return reproduced(name, found)
 
 
 def _loaded(place: str) -> Any:

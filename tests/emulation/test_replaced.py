@@ -48,6 +48,20 @@ def is_open():
     return all(now is not then for now, then in zip(replaced(), BEFORE, strict=True))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections():
+    """Objects of other tests are no garbage that these have to look for: each collection would take seconds.
+
+    Compiled code of other tests may hold models that they converted, which have contexts of their own.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     gc.collect()

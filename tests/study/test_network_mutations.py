@@ -10,6 +10,7 @@ import pytest
 from gemmsim import study
 from gemmsim.study.checks import judge
 from gemmsim.study.published.integers import A2Q_OVERFLOW
+from gemmsim.study.registry import reproduced
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_a_wrong_12_bit_accumulator_fails(label, wrong, workers):
 
 def _changed(label, **given):
     parts = tuple({**part, **given} if part.get("label") == label else part for part in A2Q_OVERFLOW.parts[1:])
-    return dataclasses.replace(A2Q_OVERFLOW, parts=parts).study("a2q_overflow")
+    return reproduced("a2q_overflow", dataclasses.replace(A2Q_OVERFLOW, parts=parts))
 
 
 @pytest.mark.parametrize(

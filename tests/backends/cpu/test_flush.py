@@ -99,4 +99,6 @@ def test_random_registers_without_subnormals(start):
 def test_no_slow_kernel_rounds_them(mode):
     a, b = torch.randn(8, 64), torch.randn(64, 32)
     run = cpu.gemm(a, b, GemmSpec.of(f" : e5m10/ftz/{mode}"), torch.empty(8, 32), 0)
-    assert not cpu.isa().startswith("avx512") or ", any mode" not in str(run) and ", stochastic" not in str(run), str(run)
+    assert not cpu.isa().startswith("avx512") or ", any mode" not in str(run) and ", stochastic" not in str(run), str(
+        run
+    )
