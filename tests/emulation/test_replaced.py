@@ -49,13 +49,13 @@ def is_open():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_collections():
-    """Objects of other tests are no garbage that these have to look for: each collection would take seconds.
+def nothing_of_other_tests():
+    """Models that other tests converted, and that something still holds, have PyTorch's places no longer.
 
-    Compiled code of other tests may hold models that they converted, which have contexts of their own.
+    Objects of other tests are no garbage that these have to look for, either: each collection would take seconds.
     """
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()
+    for owner in list(deferred_contexts.OWNERS):
+        owner.release()
     gc.collect()
     gc.freeze()
     yield
