@@ -58,8 +58,6 @@ def nothing_of_other_tests():
         owner.release()
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
