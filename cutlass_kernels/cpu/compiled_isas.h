@@ -22,5 +22,4 @@
 #endif
 
 // The version of `function` for the kernels called `name` (Isa::name).
-#define GEMMSIM_VERSION(function, name) \
-    GEMMSIM_AVX512_OR(function, name, GEMMSIM_AVX2_OR(function, name, GEMMSIM_NARROWEST(function)))
+#define GEMMSIM_VERSION(function, name) GEMMSIM_AVX512_OR(function, name, GEMMSIM_AVX2_OR(function, name, GEMMSIM_NARROWEST(function)))

@@ -228,7 +228,8 @@ struct CountedPairs {
         int64_t k = 0, made = 0;
         for (; k + size < n; k += 2 * size) {
             Value left;
-            const bool before = base_case<SINGLE>(k, k + size, left), after = base_case<SINGLE>(k + size, k + 2 * size < n ? k + 2 * size : n, s);
+            const bool before = base_case<SINGLE>(k, k + size, left),
+                       after = base_case<SINGLE>(k + size, k + 2 * size < n ? k + 2 * size : n, s);
             zeros = pair(left, s, before || after);
             for (int64_t pairs = made++; pairs & 1; pairs >>= 1) join();
             put();
