@@ -55,7 +55,7 @@ def read_text(path: Path, limit: int = LIMIT) -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that replaces it when the block ends, and vanishes when the block raises.
+    """A temporary path next to ``path`` that replaces it when the block ends, and vanishes when the block raises.
 
     A reader, or the next run after a power cut, sees the old file or the new one, never a part.
     """

@@ -100,7 +100,7 @@ def test_export(want, strict):
 
 @pytest.fixture
 def no_converted_models(monkeypatch):
-    """Without converted models of other tests, which may live until garbage is collected: they are carried, too."""
+    """Without converted models of other tests, which may live until garbage is collected: a snapshot holds their steps, too."""
     monkeypatch.setattr(deferred_contexts, "OWNERS", WeakSet())
 
 

@@ -1,4 +1,4 @@
-"""What the operators of a product take beside the operands and the spec, as one value."""
+"""What the operators of a product take in addition to the operands and the spec, as one value."""
 
 from __future__ import annotations
 

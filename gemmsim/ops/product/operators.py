@@ -203,7 +203,7 @@ count_overflows_op = define(
 
 
 def multiply(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> Tensor:
-    """``matmul_op``, without the dispatcher where nobody has to see the call: that costs more than a small product."""
+    """``matmul_op``, without the dispatcher, which takes longer than a small product, where no mode observes it."""
     if unobserved(a, b, extras.c, extras.select, extras.bias):
         return _run(a, b, spec, extras)
     result: Tensor = matmul_op(a, b, spec, *extras)
