@@ -8,6 +8,7 @@ A format stands for the sequential accumulator in it wherever an accumulator is 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ._keywords import takes_spec
@@ -36,6 +37,7 @@ from .arithmetic import (
     SpecLike,
     SplitK,
     Swapped,
+    Tree,
     TwoSum,
     define,
     min_accumulator_bits,
@@ -105,6 +107,7 @@ __all__ = [
     "srmac_fp12",
     "swapped",
     "table",
+    "tree",
     "two_sum",
     "wang2018",
 ]
@@ -138,7 +141,8 @@ def sequential(
 
 def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | None = None) -> Chunked:
     """Each run of ``n`` terms from +0 in ``inner``; the totals are added in order, rounded by ``outer`` (None: the
-    inner register). NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
+    inner register). An accumulator as ``outer`` has the totals as its terms. NaN, infinities, -0 and overflow: see
+    ``gemmsim.arithmetic.Chunked``.
 
     Raises:
         SpecError: for n below 1, or an inner accumulator without a register for totals and no ``outer``.
@@ -146,6 +150,8 @@ def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | No
     Example:
         >>> gs.acc.chunked(64, "bf16", "fp32")
         Accumulator.parse('chunked(64, e8m7, e8m23)')
+        >>> gs.acc.chunked(64, "fp16", gs.acc.kahan("fp16"))  # FABsum
+        Accumulator.parse('chunked(64, e5m10, kahan(e5m10))')
     """
     return Chunked(n, inner, outer)
 
@@ -177,34 +183,74 @@ def scaled(inner: AccumulatorLike, outer: AccumulatorLike = "fp32", n: builtins.
     return Scaled(inner, outer, n)
 
 
-def pairwise(inner: AccumulatorLike, leaf: builtins.int = 1) -> Pairwise:
-    """Runs of ``leaf`` terms in ``inner``, then a binary tree of adjacent pairs in its register; an odd last element
-    passes up. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Pairwise``.
+def pairwise(inner: AccumulatorLike, leaf: builtins.int = 1, *, pairs: str = "adjacent") -> Pairwise:
+    """Runs of ``leaf`` terms in ``inner``, then a binary tree in its register: of adjacent pairs, an odd last element
+    passes up; or of ``pairs="halves"``, x_i + x_(i+n/2). NaN, infinities, -0 and overflow: see
+    ``gemmsim.arithmetic.Pairwise``.
 
     Raises:
-        SpecError: for leaf below 1, or an inner accumulator without a register for totals.
+        SpecError: for leaf below 1, other words, or an inner accumulator without a register for totals.
     """
-    return Pairwise(inner, leaf)
+    return Pairwise(inner, leaf, pairs=pairs)
 
 
-def interleaved(lanes: builtins.int, inner: AccumulatorLike, combine: str = "sequential") -> Interleaved:
-    """Lane l takes the terms l, l + lanes, ...; lanes are combined "sequential" or "pairwise" in the inner register.
-    NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Interleaved``.
+def interleaved(
+    lanes: builtins.int,
+    inner: AccumulatorLike,
+    combine: AccumulatorLike = "sequential",
+    *,
+    width: builtins.int = 1,
+) -> Interleaved:
+    """Lane l takes the terms l, l + lanes, ..., or runs of ``width`` adjacent terms in turn; lanes are combined
+    "sequential", "pairwise" or "halves" in the inner register, as a running sum in a format, or by an accumulator whose
+    terms are the lanes' totals. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Interleaved``.
 
     Raises:
         SpecError: for no lanes, another ``combine``, or an inner accumulator without a register for totals.
+
+    Example:
+        >>> gs.acc.interleaved(32, "fp32", "halves", width=4)
+        Accumulator.parse('interleaved(32, e8m23, combine=halves, width=4)')
     """
-    return Interleaved(lanes, inner, combine)
+    return Interleaved(lanes, inner, combine, width=width)
 
 
-def splitk(slices: builtins.int, inner: AccumulatorLike, reduce: AccumulatorLike) -> SplitK:
+def splitk(
+    slices: builtins.int | Sequence[builtins.int],
+    inner: AccumulatorLike,
+    reduce: AccumulatorLike,
+    *,
+    grain: builtins.int = 1,
+    partial: CastLike | None = None,
+    share: str = "ceil",
+) -> SplitK:
     """Slices of ceil(K / slices) adjacent terms in ``inner``; each total is rounded by ``reduce`` and then added in
-    order, rounded by ``reduce``. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.SplitK``.
+    order, rounded by ``reduce``. Slices are multiples of ``grain`` terms, or have the lengths of a list. ``partial``
+    rounds each total where it is not ``reduce``; an accumulator as ``reduce`` has the totals as its terms.
+    ``share="floor"`` leaves terms out. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.SplitK``.
 
     Raises:
-        SpecError: for slices below 1 or a bad inner accumulator.
+        SpecError: for slices below 1, a list with grain or share, or a bad inner accumulator.
+
+    Example:
+        >>> gs.acc.splitk(9, gs.acc.hw("h100", "wgmma", "fp16"), "fp32", grain=64)
+        Accumulator.parse('splitk(9, hw(hopper, wgmma, e5m10), e8m23, grain=64)')
     """
-    return SplitK(slices, inner, reduce)
+    return SplitK(slices, inner, reduce, grain=grain, partial=partial, share=share)
+
+
+def tree(sums: str, fmt: CastLike | None = None) -> Tree:
+    """The totals 0 to n-1 of n lanes or slices, added as the brackets of ``sums`` say; each sum rounded by ``fmt``, or
+    in the register of the totals. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Tree``.
+
+    Raises:
+        SpecError: for text that is no tree, and leaves that are not 0 to n-1 once each.
+
+    Example:
+        >>> gs.acc.interleaved(4, "fp32", gs.acc.tree("(3+(0+2))+1"), width=64)
+        Accumulator.parse('interleaved(4, e8m23, combine=tree(((3+(0+2))+1)), width=64)')
+    """
+    return Tree(sums, fmt)
 
 
 def lookup(products: ProductTable | str, inner: AccumulatorLike) -> Lookup:
@@ -333,36 +379,45 @@ def fused(
     a: str | FloatFormat = "fp32",
     b: str | FloatFormat | None = None,
     least: builtins.int | None = None,
+    first: builtins.int | None = None,
 ) -> Fused:
     """The step of a matrix unit: ``n`` products and the register are cut toward zero ``kept`` bits below the largest
     exponent of them all, at least ``least`` ("exact" or None: not at all), summed exactly and rounded to ``out``, from
-    +0. Operands are cast to ``a`` and ``b`` (None: ``a``) first. See ``gemmsim.arithmetic.Fused`` for NaN, infinities,
+    +0. Operands are cast to ``a`` and ``b`` (None: ``a``) first. ``first``: so many terms are a tile, and the terms
+    that do not fill one come first, filled up with zeros. See ``gemmsim.arithmetic.Fused`` for NaN, infinities,
     -0 and overflow.
 
     Raises:
         SpecError: for n outside 1 to 64, kept outside 1 to 60, least outside -252 to 127 or with nothing cut, a
             stochastic rounding, or formats that are not signed floats within binary32.
     """
-    return Fused(n, kept, out, a=a, b=b, least=least)
+    return Fused(n, kept, out, a=a, b=b, least=least, first=first)
 
 
 def hw(
-    arch: str, op: str, a: str | FloatFormat, b: str | FloatFormat | None = None, *, out: str | FloatFormat = "fp32"
+    arch: str,
+    op: str,
+    a: str | FloatFormat,
+    b: str | FloatFormat | None = None,
+    *,
+    out: str | FloatFormat = "fp32",
+    first: builtins.int | None = None,
 ) -> Hardware:
     """A chain of the largest matrix instructions ``op`` (mma, wgmma, tcgen05, mfma, mxf8f6f4, mxf4, mxf4nvf4) of
     ``arch`` for operands in ``a`` and ``b`` (None: ``a``) and a register in ``out``, from +0. Operands are cast to
     ``a`` and ``b``. The mx ops take elements and scales of block-format operands (``GemmSpec``) as they are; other
-    operands have scale 1. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow
-    and the source.
+    operands have scale 1. ``first``: so many terms are a tile, and the terms that do not fill one come first, filled
+    up with zeros. See ``gemmsim.arithmetic.Hardware`` for NaN, infinities, -0, overflow and the source.
 
     Raises:
-        SpecError: for an architecture, op or formats outside the tables; it says what there is.
+        SpecError: for an architecture, op or formats outside the tables; it says what there is. For a ``first`` that is
+            no multiple of the instruction's k.
 
     Example:
         >>> gs.acc.hw("h100", "wgmma", "e4m3").instruction.k
         32
     """
-    return Hardware(arch, op, a, b, out=out)
+    return Hardware(arch, op, a, b, out=out, first=first)
 
 
 def palette(*accs: AccumulatorLike) -> Palette:

@@ -47,6 +47,7 @@ from .shuffled import Shuffled as Shuffled
 from .spec import GemmSpec as GemmSpec
 from .spec import SpecLike as SpecLike
 from .splitk import SplitK as SplitK
+from .tree import Tree as Tree
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = exports(__name__)

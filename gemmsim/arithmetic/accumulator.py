@@ -11,12 +11,21 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from ..formats import Cast
 from ..formats.errors import shortened, shown
-from .argument_kinds import ACCUMULATOR, Kind
+from .argument_kinds import ACCUMULATOR, MEMBERS, Kind
 from .construction_hooks import told
 from .errors import MAX_DEPTH, SpecError, check_json_depth, spec_error, too_deep
 from .explain import explain_accumulator
 
-__all__ = ["Accumulator", "constructors", "forget", "parses", "register", "remembers", "tells_calls"]
+__all__ = [
+    "Accumulator",
+    "check_takes_terms",
+    "constructors",
+    "forget",
+    "parses",
+    "register",
+    "remembers",
+    "tells_calls",
+]
 
 _CONSTRUCTORS: dict[str, type[Accumulator]] = {}
 
@@ -86,6 +95,9 @@ class Accumulator(ABC):
         for field, kind in self._arguments():
             value = kind.read(getattr(self, field.name), self.name, field.name)
             object.__setattr__(self, field.name, value)
+            if kind is ACCUMULATOR or kind is MEMBERS:
+                for inner in value if isinstance(value, tuple) else (value,):
+                    check_takes_terms(inner, self.name)
         if self.depth > MAX_DEPTH:
             raise too_deep(f"{self.name} with {self.depth} accumulators inside one another")
 
@@ -120,7 +132,7 @@ class Accumulator(ABC):
 
     def grids(self) -> Iterator[int]:
         """Exponents of powers of two of which everything in a register is a multiple, beside the products."""
-        return (step.format.quantum_exponent for step in self.casts())
+        return (one.format.quantum_exponent for step in self.casts() for one in step.steps)
 
     @property
     def operand_casts(self) -> tuple[Cast, Cast] | None:
@@ -167,6 +179,16 @@ class Accumulator(ABC):
         return None
 
     @property
+    def takes_totals(self) -> bool:
+        """Whether the terms may be totals of other accumulators, each times 1."""
+        return self.rounding_alone is not None
+
+    @property
+    def takes_terms(self) -> bool:
+        """Whether the terms may be products; false for what combines a fixed number of totals (``Tree``)."""
+        return True
+
+    @property
     def is_lookup(self) -> bool:
         """Whether products come from a table (``Lookup``)."""
         return False
@@ -180,6 +202,10 @@ class Accumulator(ABC):
             members = value if isinstance(value, tuple) else (value,)
             inside = max(inside, *(one.depth for one in members if isinstance(one, Accumulator)), 0)
         return inside + 1
+
+    def lost(self, K: int) -> int:
+        """How many of K terms never enter the sum: 0 but for slices with ``share=floor``."""
+        return 0
 
     @property
     def levels(self) -> int:
@@ -294,6 +320,16 @@ class Accumulator(ABC):
     def explain(self) -> str:
         """What this accumulator computes, in a few lines of words."""
         return explain_accumulator(self)
+
+
+def check_takes_terms(inner: Accumulator, where: str) -> None:
+    """``SpecError`` for an accumulator of totals alone where products are added."""
+    if not inner.takes_terms:
+        raise spec_error(
+            f"{where} with {inner} inside",
+            "tree(...) where totals are combined: combine of interleaved, reduce of splitk",
+            f"Write interleaved(n, inner, combine={inner}).",
+        )
 
 
 def _default(field: dataclasses.Field[Any], kind: Kind) -> object:

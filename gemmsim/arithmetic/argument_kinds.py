@@ -40,7 +40,6 @@ __all__ = [
     "MEMBERS",
     "OPERAND",
     "ROUNDING",
-    "TOTALS",
     "WORD",
     "AccumulatorKind",
     "BoolKind",
@@ -52,7 +51,6 @@ __all__ = [
     "MembersKind",
     "OperandKind",
     "RoundingKind",
-    "TotalsKind",
     "WordKind",
     "argument",
     "optional",
@@ -99,10 +97,21 @@ _TENSOR_KINDS: dict[object, Any] = dict(
 
 
 class CastKind(Kind):
-    """A format with its rounding and overflow policy."""
+    """A format with its rounding and overflow policy; ``takes_two``: also two roundings in a row (``Cast.via``)."""
+
+    def __init__(self, takes_two: bool = False) -> None:
+        self.takes_two = takes_two
 
     def read(self, value: object, owner: str, name: str) -> Cast:
-        return read_cast(value, owner, name)
+        found = read_cast(value, owner, name)
+        if found.via is not None and not self.takes_two:
+            raise spec_error(
+                f"{owner}: {name}={found}, two roundings in a row",
+                "them where totals are combined (outer, reduce, partial, combine) and as the output, "
+                "'-> fp32 -> bf16'; one rounding elsewhere",
+                f"Give {name}={found.steps[1]}.",
+            )
+        return found
 
 
 class OperandKind(CastKind):
@@ -255,25 +264,6 @@ class AccumulatorKind(Kind):
         return cast("object", value.to_json())
 
 
-class TotalsKind(CastKind):
-    """How totals of runs are added, one after the other: a rounding of each sum, or an accumulator that is no more."""
-
-    def read(self, value: object, owner: str, name: str) -> Cast:
-        if not ACCUMULATOR.makes(value):
-            return super().read(value, owner, name)
-        found = ACCUMULATOR.read(value, owner, name)
-        if found.rounding_alone is not None:
-            return cast("Cast", found.rounding_alone)
-        given = value.strip() if isinstance(value, str) else found
-        wider = "fp32" if found.is_custom else f"{found.add_cast}{', which saturates' * found.counts_overflows}"
-        raise spec_error(
-            f"{owner}: {name}={given}",
-            "a format with its rounding, or an accumulator that is one, sequential(format) or int(P, saturate): totals "
-            "are added in order in one register, S = R(S + t), which is all that kernels do there",
-            f"Give a format, such as {name}={wider}.",
-        )
-
-
 class MembersKind(Kind):
     """A list of ``low`` to ``high`` accumulators."""
 
@@ -325,5 +315,4 @@ CAST = CastKind()
 OPERAND = OperandKind()
 ROUNDING = RoundingKind()
 ACCUMULATOR = AccumulatorKind()
-TOTALS = TotalsKind()
 MEMBERS = MembersKind(1, 8)

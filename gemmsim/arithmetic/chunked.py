@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .argument_kinds import ACCUMULATOR, TOTALS, IntKind, argument, optional
-from .wrappers import Blocks, needs_register
+from .argument_kinds import ACCUMULATOR, IntKind, argument, optional
+from .totals import TOTALS, How, check_tree, explain_how
+from .wrappers import Blocks, even_sizes, needs_register
 
 __all__ = ["BLOCK", "Chunked", "Promote"]
 
@@ -20,10 +20,28 @@ class _Runs(Blocks):
     """``S = R(S + t_j)`` for j ascending; t_j is the inner accumulator's result of terms j*n to j*n + n-1."""
 
     n: int
+    outer: Cast | Accumulator | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outer is None:
+            needs_register(self, "Give outer, for example fixed(32,0).")
+        check_tree(self.how, None, self.name)
+
+    @property
+    def how(self) -> How:
+        """``outer``, or a running sum in the register of ``inner``."""
+        return self.inner.add_cast if self.outer is None else self.outer
+
+    def sizes(self, K: int) -> list[tuple[int, int]]:
+        """Runs of ``n`` terms; the last one may be shorter."""
+        return even_sizes(K, self.n)
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then how its totals are added."""
         words = f"each {self.n} terms as above from +0 (the last run may be shorter)"
+        if isinstance(self.how, Accumulator):
+            return [*self.inner.explain_lines(), ("runs", words), *explain_how(self.how, self.add_cast, "run")]
         total = f"S = R(S + t) for each run's total t in order, to {self.add_cast.words()}"
         return [*self.inner.explain_lines(), ("runs", words), ("", total)]
 
@@ -36,7 +54,8 @@ class Chunked(_Runs):
     Args:
         n: terms in a run; the last one may be shorter.
         inner: accumulator of a run; a format is the sequential one.
-        outer: rounding of the sum of totals; None is the inner accumulator's register.
+        outer: rounding of the sum of totals, or an accumulator whose terms are the totals, each times 1, as in
+            FABsum, ``chunked(64, fp16, kahan(fp16))``; None is the inner accumulator's register.
 
     NaN, infinities, -0 and overflow follow ``inner`` and ``outer``; S never starts as -0, so all totals -0 give +0.
 
@@ -45,21 +64,7 @@ class Chunked(_Runs):
 
     n: int = field(metadata=argument(BLOCK))
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    outer: Cast | None = field(default=None, metadata=argument(optional(TOTALS)))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.outer is None:
-            needs_register(self, "Give outer, for example fixed(32,0).")
-
-    def own_casts(self) -> Iterator[Cast]:
-        """``outer``, or the inner register again."""
-        yield self.add_cast
-
-    @property
-    def add_cast(self) -> Cast:
-        """``outer``, or the inner register."""
-        return self.inner.add_cast if self.outer is None else self.outer
+    outer: Cast | Accumulator | None = field(default=None, metadata=argument(optional(TOTALS)))
 
 
 @register("promote")
@@ -71,7 +76,7 @@ class Promote(_Runs):
     Args:
         inner: accumulator of a run, whatever it is.
         n: terms in a run; the last one may be shorter.
-        outer: rounding of the wider register.
+        outer: rounding of the wider register, or an accumulator whose terms are the totals.
 
     NaN, infinities, -0 and overflow as ``Chunked``.
 
@@ -80,13 +85,4 @@ class Promote(_Runs):
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
     n: int = field(metadata=argument(BLOCK))
-    outer: Cast = field(default=Cast(FP32), metadata=argument(TOTALS))
-
-    def own_casts(self) -> Iterator[Cast]:
-        """``outer``."""
-        yield self.outer
-
-    @property
-    def add_cast(self) -> Cast:
-        """``outer``."""
-        return self.outer
+    outer: Cast | Accumulator = field(default=Cast(FP32), metadata=argument(TOTALS))

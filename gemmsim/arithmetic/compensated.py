@@ -61,6 +61,11 @@ class Compensated(Accumulator):
         return self.fmt
 
     @property
+    def takes_totals(self) -> bool:
+        """Where products are exact and no rounding draws random bits."""
+        return self.mul is None and not self.fmt.is_stochastic
+
+    @property
     def product_cast(self) -> Cast | None:
         """``mul``."""
         return self.mul

@@ -14,6 +14,7 @@ from .accumulator import register
 from .argument_kinds import CAST, FORMAT, IntKind, argument, optional
 from .errors import SpecFormatError, spec_error
 from .exact_sum import ExactProducts
+from .residue import FIRST, check_first, fill_words
 
 __all__ = ["Fused"]
 
@@ -58,6 +59,8 @@ class Fused(ExactProducts):
         a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32
             toward zero, as instructions do, which clear the low bits.
         least: the least value of E, -252 to 127; None for no such limit. Not with ``kept`` None, which cuts nothing.
+        first: a multiple of n; the K mod ``first`` terms that come first are filled up with zeros to so many, and the
+            register goes on over the rest: the residue tile of CUTLASS. None fills up the last step alone.
 
     The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
     e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
@@ -78,6 +81,7 @@ class Fused(ExactProducts):
     a: str = field(default="fp32", kw_only=True, metadata=argument(FORMAT))
     b: str | None = field(default=None, kw_only=True, metadata=argument(optional(FORMAT)))
     least: int | None = field(default=None, kw_only=True, metadata=argument(optional(IntKind(LEAST_EXPONENT, 127))))
+    first: int | None = field(default=None, kw_only=True, metadata=argument(optional(FIRST)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,6 +97,7 @@ class Fused(ExactProducts):
                 "least with a number of kept bits",
                 "Leave least out: nothing is cut where kept is exact.",
             )
+        check_first(self, self.n)
         _check_format("out", self.out.format)
         for name in ("a", "b"):
             if getattr(self, name) is not None:
@@ -141,7 +146,7 @@ class Fused(ExactProducts):
             ("product", "exact"),
             ("each step", f"{products} and the register: {cut}, exact sum, one rounding"),
             ("register", f"{self.out.words()}{end}"),
-            ("order", f"steps for k ascending from +0; K filled up with zeros to a multiple of {self.n}"),
+            ("order", f"steps for k ascending from +0; {fill_words(self.first, self.n)}"),
         ]
 
 

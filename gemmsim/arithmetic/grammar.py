@@ -1,6 +1,6 @@
 """Spec strings: ``operands : accumulator -> output, arithmetic=...``, and the nested constructors inside them.
 
-    spec        := [operands ":"] accumulator ["->" cast] ["," "arithmetic=" ("exact" | "fp32")]
+    spec        := [operands ":"] accumulator ["->" cast ["->" cast]] ["," "arithmetic=" ("exact" | "fp32")]
     operands    := "" | cast | [cast] "*" [cast]          a missing cast: that operand as given
     accumulator := cast | "mul=" cast "," "add=" cast | name "(" arguments ")" | preset
     arguments   := [argument {"," argument}]              positional, then name=value; values nest
@@ -66,7 +66,7 @@ def split_spec(text: str) -> SpecText:
     arithmetic = None
     if keyword is not None and keyword[1].lower() == "arithmetic":
         arithmetic, rest = keyword[2].strip(), ",".join(fields)
-    accumulator, out = _split_once(rest, "->", text)
+    accumulator, out = _split_outputs(rest, text)
     if out is not None and len(_split(out, ",", text)) > 1:
         raise spec_error(
             f"spec {shown(text)}: {shown(out.strip())} after '->'",
@@ -189,10 +189,10 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
 
 def _check_no_operands(alone: str, text: str) -> None:
     """``SpecError`` for operands without an accumulator, "bf16 * bf16" or "bf16 * bf16 -> fp16"."""
-    before, out = _split_once(alone, "->", text)
+    before, out = _split_outputs(alone, text)
     operands = _split(before, ",", text)[0].strip()
     if len(_split(operands, "*", text)) > 1:
-        meant = f"{operands} : fp32" + ("" if out is None else f" -> {out.strip()}")
+        meant = f"{operands} : fp32" + ("" if out is None else f" ->{alone.partition('->')[2]}")
         raise spec_error(
             f"spec {shown(text)} names operands and no accumulator",
             f"strings such as {_EXAMPLES}",
@@ -204,6 +204,27 @@ def _split_operands(head: str, text: str) -> tuple[str | None, str | None]:
     first, second = _split_once(head, "*", text)
     a = first.strip() or None
     return (a, a) if second is None else (a, second.strip() or None)
+
+
+def _split_outputs(text: str, whole: str) -> tuple[str, str | None]:
+    """The accumulator and the output; of two outputs in a row the first becomes ``via`` of the second."""
+    parts = _split(text, "->", whole)
+    if len(parts) > 3:
+        raise spec_error(
+            f"spec {shown(whole)} has {len(parts) - 1} times '->'",
+            "one output, or two roundings in a row as in '-> fp32 -> bf16'",
+            "Keep the last ones.",
+        )
+    if len(parts) < 3:
+        return _split_once(text, "->", whole)
+    accumulator, first, last = parts
+    if not first.strip() or not last.strip() or "/" in first:
+        raise spec_error(
+            f"spec {shown(whole)}: two roundings after one another, {shown(first.strip())} and {shown(last.strip())}",
+            "a float format without options, then a format with its rounding, as in '-> fp32 -> bf16'",
+            "The first one is to nearest even.",
+        )
+    return accumulator, f"{last.strip()}/via({first.strip()})"
 
 
 def _split_once(text: str, separator: str, whole: str) -> tuple[str, str | None]:
@@ -219,7 +240,7 @@ def _split(text: str, separator: str, whole: str) -> list[str]:
     """``text`` cut at each ``separator`` that is outside brackets."""
     parts, depth, start, at = [], 0, 0, 0
     while at < len(text):
-        depth += (text[at] == "(") - (text[at] == ")")
+        depth += (text[at] in "([") - (text[at] in ")]")
         if depth < 0:
             break
         if depth == 0 and text.startswith(separator, at):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gemmsim.hardware.step_parameters import Conversion, TwoBlocks
@@ -15,6 +15,7 @@ from .accumulator import register
 from .argument_kinds import FORMAT, WORD, argument, optional
 from .errors import SpecError, SpecFormatError, spec_error
 from .exact_sum import ExactProducts
+from .residue import FIRST, check_first, fill_words
 
 __all__ = ["Hardware"]
 
@@ -35,6 +36,8 @@ class Hardware(ExactProducts):
         a, b: operand formats; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward zero,
             since the instruction clears the low bits.
         out: format of the register.
+        first: a multiple of the instruction's k; the K mod ``first`` terms that come first are filled up with zeros to
+            so many, and the register goes on over the rest: the residue tile of CUTLASS. Not for block-scaled kinds.
 
     A block-scaled kind takes elements and scales of operands in block formats (``GemmSpec``) as they are stored, the
     sign of a ue4m3 scale ignored; an operand in no block format has scales of 1. Formats with a scale for the whole
@@ -56,6 +59,7 @@ class Hardware(ExactProducts):
     a: str = field(metadata=argument(FORMAT))
     b: str | None = field(default=None, metadata=argument(optional(FORMAT)))
     out: str = field(default="fp32", kw_only=True, metadata=argument(FORMAT))
+    first: int | None = field(default=None, kw_only=True, metadata=argument(optional(FIRST)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +75,13 @@ class Hardware(ExactProducts):
         put(self, "a", str(OPERANDS[found.a].format))
         put(self, "b", None if found.b == found.a else str(OPERANDS[found.b].format))
         put(self, "out", str(OPERANDS[found.d].format))
+        check_first(self, found.k)
+        if self.first is not None and found.scale is not None:
+            raise spec_error(
+                f"hw({self.arch}, {self.op}, ...) with first={self.first}, which is block-scaled",
+                "first for instructions without scales",
+                "Leave first out.",
+            )
 
     @property
     def instruction(self) -> Instruction:
@@ -107,7 +118,7 @@ class Hardware(ExactProducts):
 
     def transposed(self) -> Hardware:
         """With the operand formats exchanged."""
-        return self if self.b is None else Hardware(self.arch, self.op, self.b, self.a, out=self.out)
+        return self if self.b is None else replace(self, a=self.b, b=self.a)
 
     def casts(self) -> Iterator[Cast]:
         """The register's, to nearest even; the instruction's own conversion is in its model."""
@@ -134,7 +145,7 @@ class Hardware(ExactProducts):
             *scales,
             ("each step", f"{_products(one)} and the register: {words}"),
             ("register", _conversion_words(one.model.conversion)),
-            ("order", f"instructions for k ascending from +0; K filled up with zeros to a multiple of {one.k}"),
+            ("order", f"instructions for k ascending from +0; {fill_words(self.first, one.k)}"),
             *self._own_unit(),
             ("source", str(one.source)),
         ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..formats import Cast
 from .accumulator import Accumulator, register
-from .argument_kinds import ACCUMULATOR, ChoiceKind, argument
+from .argument_kinds import ACCUMULATOR, argument
 from .chunked import BLOCK
+from .totals import COMBINE, How, check_tree, explain_how
 from .wrappers import Blocks, needs_register
 
 __all__ = ["Interleaved"]
@@ -16,12 +18,16 @@ __all__ = ["Interleaved"]
 @dataclass(frozen=True, repr=False)
 class Interleaved(Blocks):
     """Lane l takes the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; the lanes' totals are combined in its
-    register. Lanes without a term (K < lanes) do not take part.
+    register. Lanes without a term (K < lanes) do not take part. With ``width``, runs of so many adjacent terms go to
+    the lanes in turn.
 
     Args:
         lanes: number of lanes.
         inner: accumulator of a lane; a format is the sequential one.
-        combine: "sequential": ``S = R(S + t_l)`` for l ascending, S from +0; "pairwise": the tree of ``Pairwise``.
+        combine: "sequential": ``S = R(S + t_l)`` for l ascending, S from +0; "pairwise": the tree of ``Pairwise``;
+            "halves": its tree of halves, the count-down shuffle of a warp. A rounding is the running sum in it; an
+            accumulator has the totals as its terms, each times 1.
+        width: adjacent terms that go to a lane together; run j of them belongs to lane j mod lanes.
 
     NaN, infinities, -0 and overflow follow the register's cast.
 
@@ -30,17 +36,32 @@ class Interleaved(Blocks):
 
     lanes: int = field(metadata=argument(BLOCK))
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    combine: str = field(default="sequential", metadata=argument(ChoiceKind("sequential", "pairwise"), keyword=True))
+    combine: str | Cast | Accumulator = field(default="sequential", metadata=argument(COMBINE, keyword=True))
+    width: int = field(default=1, kw_only=True, metadata=argument(BLOCK))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needs_register(self, "Give another inner accumulator; the order does not change a sum that wraps.")
+        if isinstance(self.combine, str):
+            needs_register(self, "Give another inner accumulator; the order does not change a sum that wraps.")
+        check_tree(self.combine, self.lanes, self.name)
+
+    @property
+    def how(self) -> How:
+        """``combine``."""
+        return self.combine
+
+    def sizes(self, K: int) -> list[tuple[int, int]]:
+        """The lanes that have terms."""
+        rounds, rest = divmod(K, self.lanes * self.width)
+        full, part = divmod(rest, self.width)
+        base = rounds * self.width
+        lanes = [(full, base + self.width), (int(part > 0), base + part), (self.lanes - full - int(part > 0), base)]
+        return [(count, size) for count, size in lanes if count and size]
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then lanes and how they are combined."""
-        how = "S = R(S + t) for lanes in order" if self.combine == "sequential" else "adjacent pairs, level by level"
-        return [
-            *self.inner.explain_lines(),
-            ("lanes", f"{self.lanes}, lane l takes terms l, l+{self.lanes}, l+{2 * self.lanes}, ... as above"),
-            ("combine", f"{how}, to {self.add_cast.words()}"),
-        ]
+        lanes = f"{self.lanes}, lane l takes terms l, l+{self.lanes}, l+{2 * self.lanes}, ... as above"
+        if self.width > 1:
+            lanes = f"{self.lanes}, runs of {self.width} adjacent terms go to them in turn, as above"
+        register = self.inner.add_cast
+        return [*self.inner.explain_lines(), ("lanes", lanes), *explain_how(self.combine, register, "lane")]

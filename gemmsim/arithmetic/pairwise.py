@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .accumulator import Accumulator, register
-from .argument_kinds import ACCUMULATOR, argument
+from .argument_kinds import ACCUMULATOR, ChoiceKind, argument
 from .chunked import BLOCK
-from .wrappers import Blocks, needs_register
+from .totals import How
+from .wrappers import Blocks, even_sizes, needs_register
 
 __all__ = ["Pairwise"]
 
@@ -21,6 +22,8 @@ class Pairwise(Blocks):
     Args:
         inner: accumulator of a leaf; its register also takes the sums of the tree. A format is the sequential one.
         leaf: terms in a leaf; the last one may have fewer.
+        pairs: "adjacent", as above; "halves": ``R(x_i + x_(i+n/2))``, then n/4, ..., 1, n the power of two at or above
+            the number of leaves. An element without a partner passes on unchanged.
 
     NaN, infinities, -0 and overflow follow the register's cast; a sum of the tree is -0 if both addends are.
 
@@ -29,13 +32,28 @@ class Pairwise(Blocks):
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
     leaf: int = field(default=1, metadata=argument(BLOCK))
+    pairs: str = field(default="adjacent", kw_only=True, metadata=argument(ChoiceKind("adjacent", "halves")))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         needs_register(self, "Give another inner accumulator; the order does not change a sum that wraps.")
 
+    @property
+    def how(self) -> How:
+        """The word for the tree."""
+        return "pairwise" if self.pairs == "adjacent" else "halves"
+
+    def sizes(self, K: int) -> list[tuple[int, int]]:
+        """The leaves; the last one may have fewer terms."""
+        return even_sizes(K, self.leaf)
+
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then the tree."""
         leaves = f"each {self.leaf} terms as above" if self.leaf > 1 else "each term by itself as above"
         tree = f"adjacent pairs, level by level, R(x + y) to {self.add_cast.words()}; an odd last one passes up"
+        if self.pairs == "halves":
+            tree = (
+                f"x_i + x_(i+n/2), then n/4, ..., R(x + y) to {self.add_cast.words()}; n the power of two at or above "
+                "the number of leaves, one without a partner passes on"
+            )
         return [*self.inner.explain_lines(), ("leaves", leaves), ("tree", tree)]

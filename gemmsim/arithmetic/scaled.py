@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from ..formats import FP32, Cast
 from .accumulator import Accumulator, register
-from .argument_kinds import ACCUMULATOR, TOTALS, argument, optional
+from .argument_kinds import ACCUMULATOR, argument, optional
 from .chunked import BLOCK
+from .totals import RUNNING
 from .wrappers import Blocks
 
 __all__ = ["Scaled"]
@@ -38,7 +39,7 @@ class Scaled(Blocks):
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    outer: Cast = field(default=Cast(FP32), metadata=argument(TOTALS))
+    outer: Cast = field(default=Cast(FP32), metadata=argument(RUNNING))
     n: int | None = field(default=None, metadata=argument(optional(BLOCK), keyword=True))
 
     def own_casts(self) -> Iterator[Cast]:

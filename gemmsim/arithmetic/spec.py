@@ -10,8 +10,8 @@ from typing import Any, cast
 from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, CodebookFormat, FixedFormat, Format, TensorFormat
 from ..formats.any_format import FORMATS
 from ..formats.errors import shown
-from .accumulator import Accumulator, remembers
-from .argument_kinds import ACCUMULATOR, CAST, OPERAND, optional
+from .accumulator import Accumulator, check_takes_terms, remembers
+from .argument_kinds import ACCUMULATOR, CAST, OPERAND, CastKind, optional
 from .block_operands import check_block_operands, group_size, operand_cast
 from .construction_hooks import told
 from .errors import check_json_depth, spec_error, too_deep
@@ -27,6 +27,7 @@ __all__ = ["ARITHMETICS", "GemmSpec", "SpecLike"]
 ARITHMETICS = ("exact", "fp32")
 
 _OPTIONAL_CAST = optional(CAST)
+_OPTIONAL_OUT = optional(CastKind(takes_two=True))
 _OPTIONAL_OPERAND = optional(OPERAND)
 _BLOCKS = (BlockFormat, *TENSOR_FORMATS)
 _FIELDS = ("a", "b", "product", "accumulator", "out", "arithmetic")
@@ -49,7 +50,8 @@ class GemmSpec:
         product: rounding of each product; None is exact; a ``ProductTable`` gives the products. Always the
             accumulator's own: giving it here or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
-        out: cast of the result, made last; None keeps the accumulator's value.
+        out: cast of the result, made last; None keeps the accumulator's value. Two roundings in a row, "-> fp32 ->
+            bf16", are ``Cast.via``: they differ from one where the result is scaled or an addend enters.
         arithmetic: "exact" (default; one rounding a step) or "fp32": each product-sum (or product, then sum) is first
             rounded to binary32, then to the accumulator's format, as emulators on float hardware do.
 
@@ -80,8 +82,9 @@ class GemmSpec:
         put = object.__setattr__
         for name in ("a", "b"):
             put(self, name, _OPTIONAL_OPERAND.read(getattr(self, name), "GemmSpec", name))
-        put(self, "out", _OPTIONAL_CAST.read(self.out, "GemmSpec", "out"))
+        put(self, "out", _OPTIONAL_OUT.read(self.out, "GemmSpec", "out"))
         accumulator: Accumulator = ACCUMULATOR.read(self.accumulator, "GemmSpec", "accumulator")
+        check_takes_terms(accumulator, "GemmSpec")
         if isinstance(self.product, ProductTable):
             accumulator = _looked_up(self.product, accumulator)
         elif self.product is not None:
@@ -126,7 +129,15 @@ class GemmSpec:
                 "does not hold",
                 "Use arithmetic='exact'.",
             )
-        casts = [("a", self.cast_a), ("b", self.cast_b), *(("accumulator", step) for step in self.accumulator.casts())]
+        own = list(self.accumulator.casts())
+        two = next((step for step in (*own, self.out) if step is not None and step.via is not None), None)
+        if two is not None:
+            raise spec_error(
+                f"GemmSpec: arithmetic='fp32' with {two}, two roundings in a row",
+                "one rounding to each format: arithmetic='fp32' rounds to binary32 before each by itself",
+                "Use arithmetic='exact'.",
+            )
+        casts = [("a", self.cast_a), ("b", self.cast_b), *(("accumulator", step) for step in own)]
         for name, step in casts:
             if step is not None and not _fits_fp32(step.format):
                 raise spec_error(
@@ -233,7 +244,7 @@ class GemmSpec:
             "a": _OPTIONAL_OPERAND.json(self.a),
             "b": _OPTIONAL_OPERAND.json(self.b),
             "accumulator": self.accumulator.to_json(),
-            "out": _OPTIONAL_CAST.json(self.out),
+            "out": _OPTIONAL_OUT.json(self.out),
             "arithmetic": self.arithmetic,
         }
 
@@ -324,7 +335,7 @@ def _text(spec: GemmSpec) -> str:
         head = f"{a} * {b}".strip() + " :"
     accumulator = spec.accumulator.text()
     separator = "" if head == ":" else " "
-    out = "" if spec.out is None else f" -> {spec.out}"
+    out = "" if spec.out is None else "".join(f" -> {step}" for step in spec.out.steps)
     arithmetic = "" if spec.arithmetic == "exact" else f", arithmetic={spec.arithmetic}"
     return f"{head}{separator}{accumulator}{out}{arithmetic}"
 

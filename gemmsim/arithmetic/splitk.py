@@ -6,12 +6,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..formats import Cast
+from ..formats.errors import shown
 from .accumulator import Accumulator, register
-from .argument_kinds import ACCUMULATOR, TOTALS, argument
+from .argument_kinds import ACCUMULATOR, ChoiceKind, Kind, argument, optional
 from .chunked import BLOCK
-from .wrappers import Blocks
+from .errors import spec_error
+from .totals import TOTALS, TOTALS_CAST, How, check_tree, explain_how
+from .wrappers import Blocks, even_sizes
 
 __all__ = ["SplitK"]
+
+_MOST_LENGTHS = 4096
+
+
+class _SlicesKind(Kind):
+    """A number of slices, or the list of their lengths, ``[640, 384]``."""
+
+    def read(self, value: object, owner: str, name: str) -> int | tuple[int, ...]:
+        text = value.strip() if isinstance(value, str) else ""
+        if text.startswith("[") and text.endswith("]"):
+            value = [part for part in text[1:-1].split(",") if part.strip()]
+        if not isinstance(value, (list, tuple)):
+            return BLOCK.read(value, owner, name)
+        if not 1 <= len(value) <= _MOST_LENGTHS:
+            raise spec_error(
+                f"{owner}: {name}={shown(value)}", f"a list of 1 to {_MOST_LENGTHS} lengths", "Give one length a slice."
+            )
+        return tuple(BLOCK.read(one, owner, name) for one in value)
+
+    def text(self, value: int | tuple[int, ...]) -> str:
+        return str(list(value)) if isinstance(value, tuple) else str(value)
+
+    def json(self, value: int | tuple[int, ...]) -> object:
+        return list(value) if isinstance(value, tuple) else value
 
 
 @register("splitk")
@@ -21,32 +48,97 @@ class SplitK(Blocks):
     workspace format, then ``S = R_reduce(S + w)`` in order, S from +0. Fewer slices where K runs out.
 
     Args:
-        slices: number of slices asked for.
+        slices: number of slices asked for, or the list of their lengths, of which the last one takes the rest.
         inner: accumulator of a slice; a format is the sequential one.
-        reduce: rounding of the workspace and of the sums in it.
+        reduce: rounding of the workspace and of the sums in it, or an accumulator whose terms are the totals.
+        grain: slices are whole numbers of so many terms, ``grain * ceil(ceil(K / grain) / slices)``, but for the last.
+        partial: rounding of each total ``w``, where it is not ``reduce``; then S starts as ``R_reduce(w_0)``.
+        share: "ceil", as above; "floor": slices of ``grain * max(1, ceil(floor(K / slices) / grain))`` terms, and the
+            terms past the last slice are left out, as a library was found to do; ``lost(K)`` counts them.
 
-    NaN, infinities, -0 and overflow follow ``inner`` and ``reduce``.
+    NaN, infinities, -0 and overflow follow ``inner``, ``partial`` and ``reduce``.
+
+    Raises:
+        SpecError: for a list of lengths with a grain or share.
 
     Source: split-K GEMM of CUTLASS and cuBLAS; docs/reference/accumulators.md#orders.
     """
 
-    slices: int = field(metadata=argument(BLOCK))
+    slices: int | tuple[int, ...] = field(metadata=argument(_SlicesKind()))
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
-    reduce: Cast = field(metadata=argument(TOTALS))
+    reduce: Cast | Accumulator = field(metadata=argument(TOTALS))
+    grain: int = field(default=1, kw_only=True, metadata=argument(BLOCK))
+    partial: Cast | None = field(default=None, kw_only=True, metadata=argument(optional(TOTALS_CAST)))
+    share: str = field(default="ceil", kw_only=True, metadata=argument(ChoiceKind("ceil", "floor")))
 
-    def own_casts(self) -> Iterator[Cast]:
-        """``reduce``."""
-        yield self.reduce
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_tree(self.reduce, self.count, self.name)
+        if isinstance(self.slices, tuple) and (self.grain, self.share) != (1, "ceil"):
+            raise spec_error(
+                f"splitk of slices {list(self.slices)} with grain={self.grain}, share={self.share}",
+                "a number of slices with a grain and a share, or a list of lengths alone",
+                "Leave grain and share out.",
+            )
 
     @property
-    def add_cast(self) -> Cast:
+    def count(self) -> int:
+        """How many slices are asked for."""
+        return len(self.slices) if isinstance(self.slices, tuple) else self.slices
+
+    @property
+    def how(self) -> How:
         """``reduce``."""
         return self.reduce
 
+    def own_casts(self) -> Iterator[Cast]:
+        """``partial``, if there is one, and those of ``reduce``."""
+        if self.partial is not None:
+            yield self.partial
+        yield from super().own_casts()
+
+    def length(self, K: int) -> int:
+        """Terms of a slice of K terms, where lengths are not given one by one."""
+        if self.share == "floor":
+            return self.grain * max(1, -(-(K // self.count) // self.grain))
+        return self.grain * -((-K // self.grain) // self.count)
+
+    def sizes(self, K: int) -> list[tuple[int, int]]:
+        """The slices that have terms."""
+        if not isinstance(self.slices, tuple):
+            length = self.length(K)
+            return even_sizes(min(K, length * self.count), length) if K else []
+        found, left = [], K
+        for i, length in enumerate(self.slices):
+            size = left if i == len(self.slices) - 1 else min(length, left)
+            left -= size
+            found.append((1, size))
+        return [(count, size) for count, size in found if size]
+
+    def lost(self, K: int) -> int:
+        """Terms of K past the last slice, and those that slices lose."""
+        return K - sum(count * size for count, size in self.sizes(K)) + super().lost(K)
+
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then slices and workspace."""
-        return [
-            *self.inner.explain_lines(),
-            ("slices", f"{self.slices}, each ceil(K/{self.slices}) adjacent terms as above"),
-            ("reduce", f"each total rounded, then S = R(S + w) in order, both to {self.reduce.words()}"),
-        ]
+        lines = [*self.inner.explain_lines(), *self._slice_lines()]
+        if self.partial is not None:
+            lines.append(("partial", f"each total rounded to {self.partial.words()}"))
+        if isinstance(self.reduce, Accumulator):
+            return [*lines, *explain_how(self.reduce, self.inner.add_cast, "slice")]
+        first = "each total rounded, then S = R(S + w) in order, both to"
+        if self.partial is not None:
+            first = "S = R(w) of the first one, then S = R(S + w) in order, to"
+        return [*lines, ("reduce", f"{first} {self.reduce.words()}")]
+
+    def _slice_lines(self) -> list[tuple[str, str]]:
+        if isinstance(self.slices, tuple):
+            words = f"of {', '.join(map(str, self.slices))} adjacent terms as above; the last one takes the rest"
+            return [("slices", words)]
+        n = self.slices
+        if self.share == "floor":
+            length = f"{self.grain} * max(1, ceil(floor(K/{n})/{self.grain}))"
+            lost = ("", f"terms past the last of {n} slices never enter the sum")
+            return [("slices", f"{n}, each {length} adjacent terms as above"), lost]
+        length = f"ceil(K/{n})" if self.grain == 1 else f"{self.grain} * ceil(ceil(K/{self.grain})/{n})"
+        return [("slices", f"{n}, each {length} adjacent terms as above")]

@@ -9,8 +9,9 @@ from typing import TypeVar
 from ..formats import Cast
 from .accumulator import Accumulator
 from .errors import SpecError, spec_error
+from .totals import How, casts_of, levels_of, register_of
 
-__all__ = ["MAX_LEVELS", "Blocks", "Composite", "needs_register"]
+__all__ = ["MAX_LEVELS", "Blocks", "Composite", "even_sizes", "needs_register"]
 
 #: Nested combining constructors: their random bits have sites of their own, of which a byte holds this many.
 MAX_LEVELS = 7
@@ -39,7 +40,7 @@ class Composite(Accumulator):
     def grids(self) -> Iterator[int]:
         """Of ``inner`` and of the own roundings."""
         yield from self.inner.grids()
-        yield from (step.format.quantum_exponent for step in self.own_casts())
+        yield from (one.format.quantum_exponent for step in self.own_casts() for one in step.steps)
 
     @property
     def add_cast(self) -> Cast:
@@ -85,6 +86,10 @@ class Composite(Accumulator):
         """As ``inner``."""
         return self.inner.is_custom
 
+    def lost(self, K: int) -> int:
+        """As ``inner``."""
+        return self.inner.lost(K)
+
     def with_product(self: Self, product: Cast) -> Self:
         """This accumulator with the product rounding in its innermost step."""
         # Every subclass is a dataclass with a field of this name.
@@ -92,12 +97,47 @@ class Composite(Accumulator):
 
 
 class Blocks(Composite):
-    """A composite that combines totals of ``inner``: one level of nesting."""
+    """A composite that combines totals of ``inner``: a level of nesting, or several where the totals are the terms of
+    another accumulator.
+    """
+
+    @property
+    def how(self) -> How:
+        """How totals are combined: a rounding of the running sum, a word, or an accumulator over them."""
+        return self.inner.add_cast
+
+    def own_casts(self) -> Iterator[Cast]:
+        """The roundings of totals, where they are others than the register's of ``inner``."""
+        if not isinstance(self.how, str):
+            yield from casts_of(self.how, self.inner.add_cast)
+
+    @property
+    def add_cast(self) -> Cast:
+        """The register in which totals are combined."""
+        return register_of(self.how, self.inner.add_cast)
 
     @property
     def levels(self) -> int:
-        """One more than ``inner``."""
-        return self.inner.levels + 1
+        """One more than ``inner``, and those of an accumulator over the totals."""
+        return self.inner.levels + levels_of(self.how)
+
+    @property
+    def takes_totals(self) -> bool:
+        """As ``inner``."""
+        return self.inner.takes_totals
+
+    def sizes(self, K: int) -> list[tuple[int, int]]:
+        """How many totals there are of how many terms each, as pairs (count, terms), for K terms."""
+        return [(1, K)]
+
+    def lost(self, K: int) -> int:
+        """As the totals of K terms lose them."""
+        return sum(count * self.inner.lost(size) for count, size in self.sizes(K))
+
+
+def even_sizes(K: int, size: int) -> list[tuple[int, int]]:
+    """K terms in totals of ``size``; the last one may have fewer."""
+    return [(K // size, size), (int(K % size > 0), K % size)] if K else []
 
 
 def check_inner(outer: Composite) -> None:
@@ -127,11 +167,11 @@ def check_inner(outer: Composite) -> None:
             "a palette outermost: it chooses one accumulator for each output element",
             f"Write palette({outer.name}(...), ...).",
         )
-    if outer.levels > MAX_LEVELS:
+    if outer.levels > MAX_LEVELS and outer.is_stochastic:
         raise spec_error(
-            f"{outer.name}: {outer.levels} nested constructors that combine totals",
-            f"at most {MAX_LEVELS}",
-            "Nest fewer.",
+            f"{outer.name}: {outer.levels} nested constructors that combine totals, with random bits",
+            f"at most {MAX_LEVELS} with random bits",
+            "Nest fewer, or round to nearest.",
         )
 
 

@@ -11,6 +11,7 @@ from .binary8 import Binary8Format
 from .codebook import CodebookFormat
 from .errors import format_error
 from .fixed_format import FixedFormat
+from .float_format import FloatFormat
 from .json_fields import json_fields, read_name
 from .own_exponent import OwnExponentFormat
 from .rounding import Overflow, Rounding, RoundingMode, parse_overflow, parse_rounding
@@ -21,6 +22,9 @@ __all__ = ["Cast"]
 @dataclass(frozen=True, repr=False)
 class Cast:
     """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
+
+    With ``via`` there are two roundings in a row: first to that format, to nearest even, then this one.
+    "bf16/via(fp32)" is what hardware does that adds in binary32 and stores bfloat16.
 
     NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
     In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY``, 0 under the other policies; rtz
@@ -34,6 +38,7 @@ class Cast:
     format: Format
     rounding: Rounding = Rounding.RNE
     overflow: Overflow = Overflow.INFINITY
+    via: FloatFormat | None = None
 
     def __post_init__(self) -> None:
         checks = (
@@ -55,6 +60,26 @@ class Cast:
 
         if isinstance(self.format, CodebookFormat):
             self._check_codebook()
+        if self.via is not None:
+            self._check_via()
+
+    def _check_via(self) -> None:
+        """``FormatError`` for a first rounding that is no plain one to a float format."""
+        via = self.via
+        usable = isinstance(via, FloatFormat) and via.signed and via.has_zero and via.fits_float64
+        if not usable or isinstance(self.format, (CodebookFormat, OwnExponentFormat)):
+            raise format_error(
+                f"Cast: {self.format} with via={via}",
+                "a signed float format with a zero before a float, fixed-point or binary8 format",
+                "Try 'bf16/via(fp32)'.",
+            )
+
+    @property
+    def steps(self) -> tuple[Cast, ...]:
+        """The roundings in a row: this cast alone, or one to ``via`` and this one without it."""
+        if self.via is None:
+            return (self,)
+        return Cast(self.via), Cast(self.format, self.rounding, self.overflow)
 
     def _check_codebook(self) -> None:
         """``FormatError`` for what lists of values have no meaning for."""
@@ -77,7 +102,8 @@ class Cast:
         """Canonical name; ``parse_cast(name)`` gives this cast. Defaults (rne, infinity) are left out."""
         rounding = "" if self.rounding == Rounding.RNE else f"/{self.rounding}"
         overflow = "" if self.overflow is Overflow.INFINITY else f"/{self.overflow}"
-        return f"{self.format}{rounding}{overflow}"
+        via = "" if self.via is None else f"/via({self.via})"
+        return f"{self.format}{rounding}{overflow}{via}"
 
     def __str__(self) -> str:
         return self.name
@@ -90,23 +116,25 @@ class Cast:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.format, self.rounding.mode.value, self.rounding.bits, self.overflow.value))
+        return hash((self.format, self.rounding.mode.value, self.rounding.bits, self.overflow.value, self.via))
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __reduce__(self) -> tuple[type[Cast], tuple[Format, Rounding, Overflow]]:
-        return Cast, (self.format, self.rounding, self.overflow)
+    def __reduce__(self) -> tuple[type[Cast], tuple[Format, Rounding, Overflow, FloatFormat | None]]:
+        return Cast, (self.format, self.rounding, self.overflow, self.via)
 
     def describe(self) -> str:
         """Format, rounding and overflow in words, several lines."""
         if isinstance(self.format, OwnExponentFormat):
             return f"{self.format.describe()}\n  rounded {self.rounding.describe()}"
-        return f"{self.format.describe()}\n  rounded {self.rounding.describe()}; {self.overflow.describe()}"
+        first = "" if self.via is None else f"{self.via} to nearest even, then "
+        return f"{self.format.describe()}\n  rounded {first}{self.rounding.describe()}; {self.overflow.describe()}"
 
     def words(self) -> str:
         """Format with its largest value, and the rounding: ``e5m10 (max 65504), to nearest, ties to even``."""
-        return f"{self.format} ({_range_words(self.format)}), {self.rounding.describe()}"
+        first = "" if self.via is None else f"{self.via} to nearest even, then "
+        return f"{first}{self.format} ({_range_words(self.format)}), {self.rounding.describe()}"
 
     def to_json(self) -> dict[str, object]:
         """Plain dictionary; ``from_json`` reads it back."""
@@ -116,6 +144,7 @@ class Cast:
             "format": self.format.to_json(),
             "rounding": self.rounding.to_json(),
             "overflow": self.overflow.to_json(),
+            **({} if self.via is None else {"via": self.via.to_json()}),
         }
 
     @classmethod
@@ -128,11 +157,11 @@ class Cast:
         if isinstance(data, str):
             found: Cast = read_name("cast", data)
             return found
-        fields = json_fields("Cast", "cast", data, required=("format",), optional=("rounding", "overflow"))
+        fields = json_fields("Cast", "cast", data, required=("format",), optional=("rounding", "overflow", "via"))
         rounding = parse_rounding(fields.get("rounding", Rounding.RNE))
-        return cls(
-            format_from_json(fields["format"]), rounding, parse_overflow(fields.get("overflow", Overflow.INFINITY))
-        )
+        overflow = parse_overflow(fields.get("overflow", Overflow.INFINITY))
+        via = None if fields.get("via") is None else format_from_json(fields["via"])
+        return cls(format_from_json(fields["format"]), rounding, overflow, via)  # type: ignore[arg-type]
 
 
 def _range_words(fmt: Format) -> str:

@@ -47,8 +47,9 @@ for _entry in NAMED:
     _BUILT_IN[str(_entry.format)] = _entry.format
     _BUILT_IN.update(dict.fromkeys(_entry.aliases, _entry.format))
 _REGISTERED: dict[str, Format] = {}
+_VIA = re.compile(r"\s*via\(.*\)\s*", re.IGNORECASE)
 #: Words of the grammar that are no names.
-_WORDS = ("ftz", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "posit", "codebook", "mul", "add")
+_WORDS = ("ftz", "via", "float", "fixed", "ufixed", "supernormal", "binary8", "bfp", "posit", "codebook", "mul", "add")
 
 
 def names() -> list[str]:
@@ -261,7 +262,8 @@ def _hint(base: str, written: str) -> str:
 
 
 def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
-    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow" and "/ftz", in any order.
+    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow", "/ftz" and "/via(format)",
+    in any order.
 
     ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
     rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
@@ -307,12 +309,15 @@ def _parse_cast(text: str) -> Cast:
         fmt = blocks
     rounding = parse_rounding(kinds["rounding"]) if "rounding" in kinds else Rounding.RNE
     overflow = parse_overflow(kinds["overflow policy"]) if "overflow policy" in kinds else Overflow.INFINITY
-    return Cast(fmt, rounding, overflow)
+    via = parse_scalar(kinds["via"].strip()[4:-1]) if "via" in kinds else None
+    return Cast(fmt, rounding, overflow, via)  # type: ignore[arg-type]
 
 
 def _option_kind(text: str, option: AsWritten) -> str:
     if option == "ftz":
         return "ftz"
+    if _VIA.fullmatch(option):
+        return "via"
     if is_rounding_name(option):
         return "rounding"
     if is_overflow_name(option):

@@ -7,7 +7,7 @@ from gemmsim.arithmetic.shuffled import Shuffled
 
 from . import innermost_sums, instructions, orders  # noqa: F401  # both register their lowerings on import
 from .abi_constants import MAX_WRAPPERS
-from .orders import Wrapped, wrapper_of
+from .orders import Wrapped, is_plain, wrapper_of
 from .program import Program, run_of
 from .refusal import Refusal
 
@@ -34,6 +34,8 @@ def program(accumulator: Accumulator, group: int | None = None) -> Program | Ref
     wrappers: list[Wrapped] = []
     shuffle: Shuffled | None = None
     while (run := run_of(accumulator)) is None:
+        if not is_plain(accumulator):
+            return Refusal(f"{accumulator}: kernels do not have this order of totals yet")
         wrapper = wrapper_of(accumulator, group)
         if wrapper is None:
             return Refusal(f"accumulator {accumulator} is not made of sequential runs")
@@ -43,6 +45,8 @@ def program(accumulator: Accumulator, group: int | None = None) -> Program | Ref
             shuffle = accumulator
         wrappers.append(wrapper)
         accumulator = accumulator.inner  # type: ignore[attr-defined]
+    if not is_plain(accumulator):
+        return Refusal(f"{accumulator}: kernels do not fill up the first tile yet")
     if len(wrappers) > MAX_WRAPPERS:
         return Refusal(f"{len(wrappers)} nested orders: at most {MAX_WRAPPERS} here")
     return Program(**vars(run), wrappers=tuple(wrappers), shuffle=shuffle)

@@ -136,9 +136,14 @@ def cast_numbers(cast: Cast) -> CastNumbers:
     """Return the numbers of a cast.
 
     Raises:
-        UnsupportedSpec: for a list of values, which is looked up outside the kernels.
+        UnsupportedSpec: for a list of values, which is looked up outside the kernels, and for two roundings in a row.
     """
     fmt = cast.format
+    if cast.via is not None:
+        raise UnsupportedSpec(
+            f"{cast} here; allowed: two roundings in a row where totals are combined, and as the output of a product.\n"
+            f"  Round twice: to {cast.via}, then to {cast.steps[1]}."
+        )
     if isinstance(fmt, CodebookFormat):
         raise UnsupportedSpec(
             f"{fmt} here; allowed: lists of values as operands, registers and outputs of products, and in quantize.\n"

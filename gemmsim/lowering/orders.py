@@ -22,7 +22,7 @@ from gemmsim.formats import Cast
 
 from .type_registry import Function, enter, registered
 
-__all__ = ["Order", "Wrapped", "lengths", "wrapper_of", "wraps"]
+__all__ = ["Order", "Wrapped", "is_plain", "lengths", "wrapper_of", "wraps"]
 
 
 class Order(IntEnum):
@@ -65,6 +65,23 @@ def wrapper_of(accumulator: Accumulator, group: int | None) -> Wrapped | None:
     """Return the wrapper that ``accumulator`` becomes, or None if it becomes none."""
     found: _Wrapping | None = registered(_WRAPPERS, accumulator)
     return None if found is None else found(accumulator, group)
+
+
+def is_plain(one: Accumulator) -> bool:
+    """Whether this order has no other segments, and no other sum of its totals, than ``Order`` says by itself."""
+    if getattr(one, "first", None) is not None or getattr(one, "width", 1) != 1:
+        return False
+    if isinstance(one, SplitK) and (
+        isinstance(one.slices, tuple) or one.grain != 1 or one.partial or one.share != "ceil"
+    ):
+        return False
+    how = getattr(one, "how", None)
+    return (
+        how != "halves"
+        and not isinstance(how, Accumulator)
+        and getattr(how, "via", None) is None
+        and (not isinstance(one, Interleaved) or isinstance(how, str))
+    )
 
 
 def lengths(order: Order, n: int, k: int) -> list[tuple[int, int]]:

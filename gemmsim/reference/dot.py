@@ -12,7 +12,7 @@ from .dyadic import Value, add
 from .philox import Site, step_draw, step_draws
 from .rounding import Rounder, rounder
 
-__all__ = ["Dot", "Tally", "check_known", "implements", "total"]
+__all__ = ["Dot", "Tally", "check_known", "implements", "total", "with_first_tile"]
 
 
 #: What is told of each step: its kind, k, formula, the values that go in, the exact result, what it was rounded to,
@@ -47,6 +47,8 @@ class Dot:
     ks: Sequence[int] | None = None
     #: Constructors that combine totals around this one.
     depth: int = 0
+    #: Whether the terms are totals of other accumulators, which are added as totals are.
+    of_totals: bool = False
     tally: Tally = field(default_factory=Tally)
     #: Where elements of block formats come without their scales: the scales of both operands, the terms that share a
     #: pair of them, the scales' format, and the product of the tensors' own scales (None: there are none).
@@ -67,21 +69,33 @@ class Dot:
         if self.ks is None:
             self.ks = range(len(self.products))
 
-    def part(self, start: int, stop: int, step: int = 1) -> Dot:
-        """The terms of that slice for an inner accumulator."""
+    def part(self, which: Sequence[int], levels: int = 1) -> Dot:
+        """The terms of these places for an inner accumulator, ``levels`` deeper; places past the end do not exist."""
         assert self.ks is not None
-        which = slice(start, stop, step)
-        path = self.path if self.log is None else (*self.path, _span(self.ks[which], step))
+        ks = _chosen(self.ks, which)
         return replace(
             self,
-            path=path,
-            products=self.products[which],
-            left=self.left[which],
-            right=self.right[which],
-            left_scales=self.left_scales[which],
-            right_scales=self.right_scales[which],
-            ks=self.ks[which],
-            depth=self.depth + 1,
+            path=self.path if self.log is None else (*self.path, _span(ks)),
+            products=_chosen(self.products, which),
+            left=_chosen(self.left, which),
+            right=_chosen(self.right, which),
+            left_scales=_chosen(self.left_scales, which),
+            right_scales=_chosen(self.right_scales, which),
+            ks=ks,
+            depth=self.depth + levels,
+        )
+
+    def over(self, totals: Sequence[Value], shown: Sequence[float]) -> Dot:
+        """The totals as the terms of another accumulator, each times 1; ``shown`` are their values."""
+        return replace(
+            self,
+            products=list(totals),
+            left=shown,
+            right=[1.0] * len(totals),
+            left_scales=(),
+            right_scales=(),
+            ks=range(len(totals)),
+            of_totals=True,
         )
 
     def without_scales(self) -> Dot:
@@ -162,21 +176,56 @@ class Dot:
 
         return combine
 
-    def running(self, totals: Sequence[Value], cast: Cast) -> Value:
-        """``S = R(S + t)`` for each total in order, S from +0."""
+    def running(self, totals: Sequence[Value], cast: Cast, start: Value = 0) -> Value:
+        """``S = R(S + t)`` for each total in order, S from ``start``."""
         combine = self.combining(cast)
-        s: Value = 0
+        s: Value = start
         for t in totals:
             s = combine(add(s, t), s, t)
         return s
 
 
-def _span(ks: Sequence[int], step: int) -> str:
+def _chosen(some: Any, which: Sequence[int]) -> Any:
+    """Those of ``some`` in the places ``which`` that it has."""
+    if isinstance(which, range):
+        return some[which.start : which.stop : which.step]
+    return [some[i] for i in which if i < len(some)]
+
+
+def _span(ks: Sequence[int]) -> str:
     """Words for the terms of a run."""
     if not ks:
         return "no terms"
-    every = "" if step == 1 else f", every {step}"
-    return f"k = {ks[0]}" if len(ks) == 1 else f"k = {ks[0]} .. {ks[-1]}{every}"
+    if len(ks) == 1:
+        return f"k = {ks[0]}"
+    steps = {later - k for k, later in zip(ks, ks[1:], strict=False)}
+    step = min(steps)
+    if len(steps) == 1:
+        every = "" if step == 1 else f", every {step}"
+    else:
+        width = next(i for i, (k, later) in enumerate(zip(ks, ks[1:], strict=False), 1) if later - k > 1)
+        every = f", {width} of every {ks[width] - ks[0]}"
+    return f"k = {ks[0]} .. {ks[-1]}{every}"
+
+
+def with_first_tile(tile: int | None, dot: Dot) -> Dot:
+    """The terms of ``dot`` with zeros after the first K mod ``tile`` of them, so that these are a whole tile."""
+    rest = 0 if tile is None else len(dot.products) % tile
+    if not rest:
+        return dot
+    assert tile is not None and dot.ks is not None
+    fill = tile - rest
+
+    def filled(some: Sequence[Any], zero: Any) -> list[Any]:
+        return [*some[:rest], *[zero] * fill, *some[rest:]]
+
+    return replace(
+        dot,
+        products=filled(dot.products, 0),
+        left=filled(dot.left, 0.0),
+        right=filled(dot.right, 0.0),
+        ks=filled(dot.ks, None),
+    )
 
 
 #: How each accumulator turns the products of an element into its value.
@@ -214,6 +263,6 @@ def check_known(accumulator: Accumulator) -> None:
     if _method(accumulator) is None:
         known = ", ".join(sorted({kind.name for kind in _METHODS if hasattr(kind, "name")} | {Palette.name}))
         raise UnsupportedSpec(f"reference has no {type(accumulator).__name__}; allowed: {known}.\n  Use one of them.")
-    inner = getattr(accumulator, "inner", None)
-    if isinstance(inner, Accumulator):
-        check_known(inner)
+    for inside in (getattr(accumulator, "inner", None), getattr(accumulator, "how", None)):
+        if isinstance(inside, Accumulator) and inside.takes_terms:
+            check_known(inside)

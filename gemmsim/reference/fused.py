@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..arithmetic import Fused
 from ..formats import Cast, FloatFormat
-from .dot import Dot, implements
+from .dot import Dot, implements, with_first_tile
 from .dyadic import Value, add
 from .rounding import Rounder
 
@@ -22,6 +22,7 @@ _ANY_EXPONENT = 0
 def _fused(accumulator: Fused, dot: Dot) -> Value:
     """The register after the steps of n terms each, the last one filled up with zeros, from +0."""
     register: Value = 0
+    dot = with_first_tile(accumulator.first, dot)
     for first in range(0, len(dot.products), accumulator.n):
         terms = range(first, min(first + accumulator.n, len(dot.products)))
         register = _step(accumulator, dot, terms, register)
@@ -91,7 +92,7 @@ def _told(
 ) -> Value:
     """``value``, after the log of ``dot`` was told of the step."""
     if dot.log is not None and dot.ks is not None:
-        for k in terms:
+        for k in (k for k in terms if dot.ks[k] is not None):
             p = dot.products[k]
             dot.note("product", f"{dot.left[k]!r} * {dot.right[k]!r}", (), p, p, None, dot.ks[k])
         formula = f"register {{}} and {len(terms)} products: {words}"

@@ -28,7 +28,7 @@ from ..arithmetic import Hardware
 from ..formats import FP16, FP32, Cast, FloatFormat
 from ..hardware.instruction import Instruction
 from ..hardware.operands import OPERANDS
-from .dot import Dot, implements
+from .dot import Dot, implements, with_first_tile
 from .dyadic import NAN, Value, add
 from .rounding import rounder
 from .scaled import times_tensor_scales
@@ -91,8 +91,9 @@ class _Term(NamedTuple):
 
 @implements(Hardware)
 def _hardware(accumulator: Hardware, dot: Dot) -> Value:
-    """The chain from +0, K filled up with zeros to whole instructions."""
+    """The chain from +0, K filled up with zeros to whole instructions: at the end, or after the first tile's terms."""
     row = accumulator.instruction
+    dot = with_first_tile(accumulator.first, dot)
     fill = -len(dot.products) % row.k
     operands = ([*dot.left, *[0.0] * fill], [*dot.right, *[0.0] * fill])
     scales, fmt = _Scales(format=dot.scale_format), dot.scale_format
@@ -109,7 +110,7 @@ def _tell(dot: Dot, length: int, step: _Step, first: int, value: Value) -> None:
     """Tells the log of ``dot`` of one step of its instruction, whose terms from ``length`` on are zeros."""
     assert dot.ks is not None and step.words is not None
     for i, (x, y, p) in enumerate(zip(step.left, step.right, step.products, strict=True), first):
-        if i < length:
+        if i < length and dot.ks[i] is not None:
             dot.note("product", f"{x!r} * {y!r}", (), p, p, None, dot.ks[i])
     exact = step.c
     for p in step.products:

@@ -30,7 +30,7 @@ from ..formats import (
 )
 from .dyadic import NAN, Value, lowest_exponent, to_float, to_units, with_sticky_bit
 
-__all__ = ["Rounder", "round_value", "rounder", "rounds"]
+__all__ = ["Rounder", "TwoRoundings", "round_value", "rounder", "rounds"]
 
 #: (whole, rest, drop, negative, R) -> whether |x| = whole + rest / 2**drop goes up. Asked only for rest > 0.
 GoesUp = Callable[[int, int, int, bool, int], bool]
@@ -51,6 +51,9 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
         raise ValueError(
             f"round_value to {cast} with R={R!r}; allowed: an integer from 0 to {(1 << bits) - 1}.\n  Draw R."
         )
+    if cast.via is not None:
+        first, last = cast.steps
+        return round_value(round_value(x, first), last, R)
     quantum = cast.format.quantum_exponent
     if isinstance(x, Fraction) and x.denominator & (x.denominator - 1):
         # Not dyadic: no rounding looks further than r + 1 bits below the quantum, or at more than "something there".
@@ -70,6 +73,8 @@ def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
 @lru_cache(maxsize=4096)
 def rounder(cast: Cast, unit: int) -> Rounder:
     """The (cached) ``Rounder`` of ``cast`` for numbers counted in units of 2**unit."""
+    if cast.via is not None:
+        return TwoRoundings(cast, unit)
     return _ROUNDERS.get(type(cast.format), Rounder)(cast, unit)
 
 
@@ -154,6 +159,19 @@ class Rounder:
         if x != x:
             return NAN
         return self.zeros[1] if x == 0 else self.infinities[x < 0]
+
+
+class TwoRoundings(Rounder):
+    """Rounding to ``cast.via``, to nearest even, then by ``cast`` without it."""
+
+    def __init__(self, cast: Cast, unit: int) -> None:
+        first, last = cast.steps
+        super().__init__(last, unit)
+        self.first, self.last = rounder(first, unit), rounder(last, unit)
+
+    def __call__(self, x: Value, R: int = 0) -> Value:
+        """``x`` rounded twice; ``R`` is the random draw of the second one."""
+        return self.last(self.first(x), R)
 
 
 def _units(x: Fraction, unit: int) -> int:

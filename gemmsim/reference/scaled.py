@@ -23,7 +23,7 @@ def _scaled(accumulator: Scaled, dot: Dot) -> Value:
     combine = replace(dot, unit=fine).combining(accumulator.outer, formula="{} + {} (group times scales)")
     s: Value = 0
     for k, factor in zip(starts, factors, strict=True):
-        group = total(accumulator.inner, dot.part(k, k + dot.group).without_scales())
+        group = total(accumulator.inner, dot.part(range(k, k + dot.group)).without_scales())
         scaled = multiply(group, to_units(factor, fine - dot.unit))
         s = combine(add(s, scaled), s, scaled)
     s = _coarser(s, dot.unit - fine)

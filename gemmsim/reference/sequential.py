@@ -13,6 +13,8 @@ __all__: list[str] = []
 @implements(Sequential)
 def _sequential(accumulator: Sequential, dot: Dot) -> Value:
     """s = R_add(s + q_k) for k ascending, with q_k = p_k or R_mul(p_k)."""
+    if dot.of_totals:
+        return dot.running(dot.products, accumulator.add)
     terms = dot.terms(accumulator.mul)
     draws = dot.draws(accumulator.add, Site.ADD)
     s: Value = 0

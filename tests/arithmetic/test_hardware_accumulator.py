@@ -181,7 +181,7 @@ def test_casts_with_values_that_the_operand_does_not_hold(operand, given, side):
     ("hw(hopper, wgmma, e4m3, out=bf16)", "operand format e8m7; allowed: f32, f16"),
     ("hw(hopper, wgmma, e4n3)", "unknown format 'e4n3'. Did you mean 'e4m3'"),
     ("hw(hopper, wgmma, int8)", "no floating-point format"),
-    ("hw(hopper, wgmma)", r"allowed: hw\(arch, op, a, b=none, \*, out=e8m23\)"),
+    ("hw(hopper, wgmma)", r"allowed: hw\(arch, op, a, b=none, \*, out=e8m23, first=none\)"),
     ("hw(hopper, wgmma, e4m3, e4m3, fp32)", "allowed: hw"),
     ("chunked(0, hw(hopper, wgmma, e4m3))", "n='0'"),
     ("palette(hw(hopper, wgmma, e4m3), hw(hopper, wgmma, e5m2))", "one pair of operand formats"),

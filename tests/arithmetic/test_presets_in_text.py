@@ -149,8 +149,10 @@ def test_where_totals_are_added_an_accumulator_that_is_one_rounding_stands_too(t
         ("int(24, sat, when=end)", "fixed(24,0), which saturates"),
         ("int(24, sat, shift=1)", "fixed(24,0), which saturates"),
         ("fixed(24, 2, rounding=rtz)", "fixed(24,2)/rtz, which saturates"),
-        ("kahan(fp16)", "e5m10"),
-        ("Kahan( FP16 )", "e5m10"),
+        ("kahan(fp16/sr8)", "e5m10/sr8"),
+        ("Kahan( FP16, mul=bf16 )", "e5m10"),
+        ("shuffled(fp16, 3)", "e5m10"),
+        ("exact(bf16)", "e8m7"),
         ("sequential(fp16, mul=fp16)", "e5m10"),
         ("sequential(fp16/sr8, seed=1)", "e5m10/sr8"),
         ("sequential(fp16, init=c_last)", "e5m10"),
@@ -169,4 +171,6 @@ def test_totals_of_scaled_and_of_objects():
     assert acc.scaled("fp16", acc.sequential("bf16")) == acc.scaled("fp16", "bf16")
     assert acc.chunked(8, "fp16", acc.int(24, "saturate")) == acc.chunked(8, "fp16", "int24")
     with pytest.raises(SpecError, match=r"outer=kahan\(e5m10\)"):
-        acc.chunked(8, "fp16", acc.kahan("fp16"))
+        acc.scaled("fp16", acc.kahan("fp16"))
+    with pytest.raises(SpecError, match=r"outer=kahan\(e5m10/sr8\)"):
+        acc.chunked(8, "fp16", acc.kahan("fp16/sr8"))
