@@ -1,5 +1,7 @@
 """Products of scaled float8 operands and of groups: as PyTorch's CPU has them where the accumulator is wide."""
 
+import math
+
 import pytest
 import torch
 from emulation.agreement import NARROW, numbers, same, with_gradients
@@ -64,6 +66,52 @@ def test_the_accumulator_is_the_specs():
         if hasattr(more, "scaled_mm"):
             how = (more.ScalingType.TensorWise, two, more.ScalingType.TensorWise)
             same(more.scaled_mm(a, b, one, *how, output_dtype=torch.float32), product * 2)
+
+
+def test_two_factors_are_one():
+    """Rounded to float32 by themselves, as cuBLASLt has them: one after the other, a third of the results differ."""
+    a, b = operands(64, 32, 64)
+    one, two = torch.tensor(0.3), torch.tensor(1.7)
+    product = gs.qmatmul(a.float(), b.float(), NARROW)
+    with emulate(NARROW):
+        found = torch._scaled_mm(a, b, one, two, out_dtype=torch.float32)
+        wide = torch._scaled_mm(a, b, one * -1, two, out_dtype=torch.bfloat16)
+    exact = (product.double() * (one * two).double()).float() + 0.0
+    same(found, exact)
+    same(wide, (-exact + 0.0).bfloat16())
+    assert not torch.equal(found, product * two * one)
+
+
+def test_results_of_eight_bits_saturate_after_the_last_factor():
+    a, b = operands(64, 128, 64)
+    one, last = torch.tensor(1.0), torch.tensor(20.0)
+    a[0] = math.nan
+    product = gs.qmatmul(a.float(), b.float(), ":fp32")
+    with emulate(":fp32"):
+        found = torch._scaled_mm(a, b, one, one, scale_result=last, out_dtype=E4M3)
+        ignored = torch._scaled_mm(a, b, one, one, scale_result=last, out_dtype=torch.bfloat16)
+    assert (product[1:] * last).abs().max() > 480  # where PyTorch's conversion to e4m3 gives NaN
+    want = (product * last).clamp(-448, 448)
+    same(found[1:].float(), want[1:].to(E4M3).float())
+    assert found[0].float().isnan().all()
+    same(ignored[1:], product[1:].bfloat16())
+
+
+def test_a_specs_output_rounds_the_scaled_sums():
+    a, b = operands()
+    scale = torch.tensor(0.3)
+    with emulate(NARROW + " -> e5m2"):
+        found = torch._scaled_mm(a, b, scale, scale, out_dtype=torch.float32)
+    acc = gs.qmatmul(a.float(), b.float(), NARROW)
+    want = gs.quantize(acc.double() * (scale * scale).double(), "e5m2").float() + 0.0
+    same(found, want)
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def compiled(x, y):
+        with emulate(NARROW + " -> e5m2"):
+            return torch._scaled_mm(x, y, scale, scale, out_dtype=torch.float32)
+
+    same(compiled(a, b), want)
 
 
 def test_scales_of_blocks_are_refused():

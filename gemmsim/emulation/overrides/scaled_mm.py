@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import UnsupportedSpec
+from gemmsim.formats import parse_cast
 from gemmsim.ops.errors import message
+from gemmsim.ops.lazy_dynamo import assume_constant_result
+from gemmsim.ops.product.affine_plan import AffinePlan, Product
+from gemmsim.ops.product.eager import spec_of
+from gemmsim.ops.product.scaled_epilogue import finished
 
 from ..dynamo_support import is_recorded
 from ..fake_tensor_assumptions import assume
@@ -31,9 +38,9 @@ def _scaled_mm(
     at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = None,
     scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
 ) -> Any:  # fmt: skip
-    """The product of the operands in float32, which is exact for them, then factors, bias and one rounding.
+    """The sums as the spec's accumulator makes them, then cuBLASLt's epilogue (``scaled_epilogue.finished``).
 
-    The accumulator is the spec's; ``use_fast_accum`` has no effect.
+    ``use_fast_accum`` has no effect on a spec, which says how sums are made.
     """
     if not all(t.dim() == 2 and t.dtype in _FLOAT8 for t in (a, b)) or a.shape[1] != b.shape[0]:
         return NotImplemented
@@ -49,14 +56,34 @@ def _finished(
     at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
     dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """``(a @ b * scale_b * scale_a + bias).to(dtype)``; results of eight bits are scaled by ``last`` before that."""
-    out = product(at, a.float(), b.float())
-    out = out * scale_b.reshape(-1) * scale_a.reshape(-1, 1)
-    if bias is not None:
-        out = out + bias.float()
-    if last is not None and dtype in _FLOAT8:
-        out = out * last
-    return out.to(dtype)
+    """The scaled product. The spec's own output cast rounds the scaled sums, not the sums."""
+    plan, out = at.plan, "fp32"
+    if plan is not None and plan.is_plain and plan.fprop.spec is not None:
+        specs = (plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
+        out = _last_cast(plan.fprop.spec)
+        plan = plan if out == "fp32" else _registers(*specs)
+    acc = product(at._replace(plan=plan), a.float(), b.float())
+    return finished(acc, scale_a, scale_b, bias, last, dtype, out)
+
+
+@assume_constant_result
+def _last_cast(spec: str) -> str:
+    """The cast that a spec ends with; "fp32", in which the sums are, where it has none or one that draws bits."""
+    last = spec_of(spec).out
+    return "fp32" if last is None or last.is_stochastic or last == parse_cast("fp32") else str(last)
+
+
+@assume_constant_result
+def _registers(fprop: str, dgrad: str | None, wgrad: str | None) -> AffinePlan:
+    """The plan of these specs whose forward product ends with the register; a constant of compiled code."""
+    return _cached_registers(fprop, dgrad, wgrad)
+
+
+@lru_cache(maxsize=1024)
+def _cached_registers(fprop: str, dgrad: str | None, wgrad: str | None) -> AffinePlan:
+    backward = [None if text is None else spec_of(text) for text in (dgrad, wgrad)]
+    first = Product.of(replace(spec_of(fprop), out=None))
+    return AffinePlan(first, Product.of(backward[0]), Product.of(backward[1]))
 
 
 def _factors(scale: Tensor, count: int, dim: int) -> bool:
