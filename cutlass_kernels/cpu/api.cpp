@@ -76,7 +76,7 @@ int gemmsim_abi(int64_t* sizes) {
     sizes[0] = sizeof(Cast);
     sizes[1] = sizeof(GemmArgs);
     sizes[2] = sizeof(QuantizeArgs);
-    return 6;
+    return 7;
 }
 
 const char* gemmsim_isa() { return isa().shown; }

@@ -30,7 +30,7 @@ struct IntegerLanes {
 
 struct Wrapper {
     int32_t order;    // Order
-    int32_t pairs;    // INTERLEAVED: lanes are combined pairwise instead of in sequence
+    int32_t pairs;    // INTERLEAVED: lanes are combined pairwise instead of in sequence; SCHEDULED: it rounds a compensated sum
     int64_t n;        // length of a chunk or base case, or number of lanes or slices
     Cast cast;        // rounding of each combination (SPLITK: of each partial sum too)
 };

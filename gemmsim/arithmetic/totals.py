@@ -88,10 +88,10 @@ class CombineKind(TotalsKind):
                 raise spec_error(f"{owner}: {name}={shown(value)}", allowed, f"Give {name} as one of these.") from None
         return super().read(value, owner, name)
 
-    def text(self, value: How) -> str:  # type: ignore[override]
+    def text(self, value: How) -> str:
         return value if isinstance(value, str) else super().text(value)
 
-    def json(self, value: How) -> object:  # type: ignore[override]
+    def json(self, value: How) -> object:
         return value if isinstance(value, str) else super().json(value)
 
 

@@ -24,6 +24,7 @@ from gemmsim.arithmetic.splitk import SplitK
 from gemmsim.formats import FP64, Cast, parse_cast
 from gemmsim.lowering.abi_constants import Site
 from gemmsim.lowering.refusal import Refusal
+from gemmsim.lowering.schedule import is_scheduled
 
 from .backend import backend_of
 from .codebook import is_codebook
@@ -43,6 +44,9 @@ def refuses(spec: GemmSpec) -> Refusal | None:
     if not isinstance(part, (Custom, Sequential, Exact)) and _needs_steps(part):
         what = "a class of one's own" if part.is_custom else "a list of values"
         return Refusal(f"{part.name}(...) with {what}")
+    order = next((one for one in _orders(spec.accumulator) if is_scheduled(one)), None)
+    if order is not None:
+        return Refusal(f"{order} around a register that is computed step by step")
     if isinstance(part, Sequential) and part.init != "zero":
         return Refusal("an addend C with a register that is a list of values")
     if any(cast.is_stochastic for cast in spec.accumulator.casts()):
@@ -50,6 +54,13 @@ def refuses(spec: GemmSpec) -> Refusal | None:
     if spec.arithmetic != "exact":
         return Refusal(f"arithmetic={spec.arithmetic!r} with a register that is a list of values")
     return None
+
+
+def _orders(part: Accumulator) -> Iterator[Accumulator]:
+    """Return the orders around the innermost accumulator."""
+    while isinstance(part, _ORDERS):
+        yield part
+        part = part.inner
 
 
 def leaf(part: Accumulator) -> Accumulator:
@@ -107,7 +118,7 @@ def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:
     totals = (_total(inner, a[..., at], b[..., at, :]) for at in _runs(part, k))
     if isinstance(part, Pairwise) or (isinstance(part, Interleaved) and part.combine == "pairwise"):
         return _tree(list(totals), part.add_cast, a, b)
-    cast = part.reduce if isinstance(part, SplitK) else part.add_cast
+    cast = part.add_cast
     total = _zeros(a, b)
     for run in totals:
         total = _sum(total, _rounded(run, cast) if isinstance(part, SplitK) else run, cast)
@@ -118,7 +129,7 @@ def _runs(part: Any, k: int) -> Iterator[slice]:
     """Return the terms of each segment as slices."""
     if isinstance(part, Interleaved):
         return (slice(lane, k, part.lanes) for lane in range(min(part.lanes, k)))
-    size = part.leaf if isinstance(part, Pairwise) else part.n if not isinstance(part, SplitK) else -(-k // part.slices)
+    size = part.leaf if isinstance(part, Pairwise) else part.length(k) if isinstance(part, SplitK) else part.n
     return (slice(first, min(first + size, k)) for first in range(0, k, max(size, 1)))
 
 

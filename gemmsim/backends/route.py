@@ -19,7 +19,8 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.block_operands import takes_scales
-from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
+from gemmsim.formats import FP32, Cast
+from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS, Site
 from gemmsim.lowering.instructions import named_instruction
 from gemmsim.lowering.refusal import Refusal
 
@@ -28,6 +29,7 @@ from .backend import backend_of
 from .batch_dims import batched
 from .convert import cast_into
 from .decoded_product import plain_spec
+from .dtypes import fits
 from .epilogue import Finish
 from .epilogue_passes import finish_into, followed
 from .product import Product, Ran
@@ -245,20 +247,35 @@ class RouteFacts(NamedTuple):
         by_kernels: whether they are the only one.
         reads_windows: whether products use implicit im2col; others need an im2col matrix. With random bits, which must
             be drawn for each column, a possible proof is not worth such a matrix.
+        once: the spec with one rounding of its output, if the spec has two in a row; else None. Then ``last`` is the
+            second one, unless the first changes no result.
     """
 
     routes: tuple[Route, ...]
     by_kernels: bool
     reads_windows: bool
+    once: GemmSpec | None = None
+    last: Cast | None = None
 
 
 @lru_cache(maxsize=4096)
 def facts_of(spec: GemmSpec) -> RouteFacts:
     """Return the facts of ``spec``, which are found once."""
+    once, last = _once(spec)
     routes = tuple(route for route in ROUTES if route.considers(spec))
     proved = any(isinstance(route, _Proved) for route in routes)
     windows = not spec.has_blocks and not spec.needs_steps and (spec.is_stochastic or not proved)
-    return RouteFacts(routes, len(routes) == 1, windows)
+    return RouteFacts(routes, len(routes) == 1 and once is None, windows and last is None, once, last)
+
+
+def _once(spec: GemmSpec) -> tuple[GemmSpec | None, Cast | None]:
+    """Return the ``once`` and ``last`` of ``RouteFacts``."""
+    if spec.out is None or spec.out.via is None:
+        return None, None
+    first, last = spec.out.steps
+    if first == Cast(FP32) and fits(spec.accumulator.add_cast.format, torch.float32):
+        return replace(spec, out=last, product=None), None
+    return replace(spec, out=first, product=None), last
 
 
 def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, finish: Finish | None = None) -> Ran:
@@ -288,11 +305,14 @@ def run(product: Product) -> Ran:
     """
     if product.out.dim() > 2 and product.windows is None and not product.is_coded:
         product = batched(product)
+    facts = facts_of(product.spec)
+    if facts.once is not None:
+        return _run_once(product, facts.once, facts.last)
     finish = product.finish
     if finish is not None and not _takes(product):
         return followed(lambda raw: run(product.changed(out=raw, finish=None)), finish, product.out, cast_into)
     told: list[Refusal] = []
-    for route in facts_of(product.spec).routes if asked() is None else ROUTES:
+    for route in facts.routes if asked() is None else ROUTES:
         reason = route.refuses(product)
         found = route.run(product) if reason is None else reason
         if isinstance(found, Ran):
@@ -302,6 +322,22 @@ def run(product: Product) -> Ran:
         if found.of:
             told.append(found)
     raise AssertionError("the kernels refuse by raising")
+
+
+def _run_once(product: Product, once: GemmSpec, last: Cast | None) -> Ran:
+    """``run`` for a spec whose output is rounded twice in a row, by ``once`` and then by ``last``."""
+    named = once if product.named is product.spec else product.named
+    if last is None:
+        return run(product.changed(spec=once, named=named))
+    out, finish = product.out, product.finish
+    raw = torch.empty(out.shape, dtype=torch.float64, device=out.device)
+    ran = run(product.changed(spec=once, named=named, out=raw, finish=None))
+    if finish is None:
+        cast_into(raw, last, out, product.seed, Site.OUTPUT)
+        return ran
+    cast_into(raw, last, raw, product.seed, Site.OUTPUT)
+    finish_into(raw.to(finish.work), finish, out, cast_into)
+    return ran
 
 
 def _takes(product: Product) -> bool:

@@ -37,8 +37,8 @@ __all__ = [
 
 #: Number of batch dimensions for which records have room, in addition to the two of a matrix.
 MAX_BATCH_DIMS: Final = 16
-#: Largest number of nested orders in a program.
-MAX_WRAPPERS: Final = 4
+#: Largest number of nested orders, and of roundings of a schedule, in a program.
+MAX_WRAPPERS: Final = 8
 
 
 class Site(IntEnum):

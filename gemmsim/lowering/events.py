@@ -12,6 +12,7 @@ from .accumulators import programs
 from .orders import Order, Wrapped
 from .program import Program
 from .refusal import Refusal
+from .schedule import schedule
 from .supported import refuses as refuses_product
 
 __all__ = ["SUPPORTED", "additions", "least_normals", "refuses"]
@@ -76,6 +77,10 @@ def additions(spec: GemmSpec, k: int, has_addend: bool = False) -> int:
     found = programs(spec.accumulator, spec.group)
     assert not isinstance(found, Refusal)
     (one,) = found
+    if one.scheduled is not None:
+        made = schedule(one.scheduled, k)
+        inner = [w for w in one.wrappers if w.order not in (Order.SHUFFLED, Order.SCHEDULED)]
+        return sum(_additions(one.method, inner, size) for size in made.runs) + made.additions
     return _additions(one.method, one.wrappers, k) + int(has_addend and one.init == "c_last")
 
 

@@ -10,7 +10,7 @@ from gemmsim.arithmetic.integer import Fixed, Integer
 from .abi_constants import Method
 from .program import Register, Run, runs
 
-__all__: list[str] = []
+__all__ = ["method_of_compensated"]
 
 _COMPENSATED: dict[type[Compensated], Method] = {
     Kahan: Method.KAHAN,
@@ -18,6 +18,11 @@ _COMPENSATED: dict[type[Compensated], Method] = {
     TwoSum: Method.TWO_SUM,
     FastTwoSum: Method.FAST_TWO_SUM,
 }
+
+
+def method_of_compensated(one: Compensated) -> Method:
+    """Return the number of a compensated sum's method."""
+    return _COMPENSATED[type(one)]
 
 
 @runs(Sequential)

@@ -54,6 +54,7 @@ def _fused(one: Fused) -> Run:
         window=-1,
         a_emin=a.emin,
         b_emin=b.emin,
+        first=one.first or 0,
     )
     return Run(Method.HARDWARE, one.out, hardware=step)
 
@@ -62,9 +63,9 @@ def _step(accumulator: Hardware) -> HardwareStep:
     one = accumulator.instruction
     model = one.model
     if isinstance(model, FmaChain):
-        return HardwareStep(kind=HardwareKind.FMA, products=1, k=one.k)
+        return HardwareStep(kind=HardwareKind.FMA, products=1, k=one.k, first=accumulator.first or 0)
     a, b = (operand.storage.emin for operand in one.operands[:2])
-    own: dict[str, int] = {"window": -1, "out": HARDWARE_OUTS[model.out]}
+    own: dict[str, int] = {"window": -1, "out": HARDWARE_OUTS[model.out], "first": accumulator.first or 0}
     if isinstance(model, FusedBlock):
         own |= {"kind": HardwareKind.FUSED, "kept": model.kept, "least": model.least}
     if isinstance(model, TwoBlocks):

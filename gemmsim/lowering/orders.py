@@ -22,7 +22,7 @@ from gemmsim.formats import Cast
 
 from .type_registry import Function, enter, registered
 
-__all__ = ["Order", "Wrapped", "is_plain", "lengths", "wrapper_of", "wraps"]
+__all__ = ["Order", "Wrapped", "lengths", "wrapper_of", "wraps"]
 
 
 class Order(IntEnum):
@@ -34,6 +34,8 @@ class Order(IntEnum):
     SPLITK = 4
     SHUFFLED = 5
     SCALED = 6
+    #: A rounding of the schedule that combines the results of runs (schedule.py).
+    SCHEDULED = 7
 
     @property
     def permutes(self) -> bool:
@@ -43,7 +45,10 @@ class Order(IntEnum):
 
 @dataclass(frozen=True)
 class Wrapped:
-    """A wrapper: its order, its size, and the cast of each combination (none for a permutation)."""
+    """A wrapper: its order, its size, and the cast of each combination (none for a permutation).
+
+    ``pairs``: lanes are combined in pairs. Of a SCHEDULED rounding: it is one of a compensated sum.
+    """
 
     order: Order
     n: int
@@ -65,23 +70,6 @@ def wrapper_of(accumulator: Accumulator, group: int | None) -> Wrapped | None:
     """Return the wrapper that ``accumulator`` becomes, or None if it becomes none."""
     found: _Wrapping | None = registered(_WRAPPERS, accumulator)
     return None if found is None else found(accumulator, group)
-
-
-def is_plain(one: Accumulator) -> bool:
-    """Whether this order has no other segments, and no other sum of its totals, than ``Order`` says by itself."""
-    if getattr(one, "first", None) is not None or getattr(one, "width", 1) != 1:
-        return False
-    if isinstance(one, SplitK) and (
-        isinstance(one.slices, tuple) or one.grain != 1 or one.partial or one.share != "ceil"
-    ):
-        return False
-    how = getattr(one, "how", None)
-    return (
-        how != "halves"
-        and not isinstance(how, Accumulator)
-        and getattr(how, "via", None) is None
-        and (not isinstance(one, Interleaved) or isinstance(how, str))
-    )
 
 
 def lengths(order: Order, n: int, k: int) -> list[tuple[int, int]]:
@@ -123,6 +111,7 @@ def _interleaved(one: Interleaved, group: int | None) -> Wrapped:
 
 @wraps(SplitK)
 def _splitk(one: SplitK, group: int | None) -> Wrapped:
+    assert isinstance(one.slices, int) and isinstance(one.reduce, Cast)
     return Wrapped(Order.SPLITK, one.slices, one.reduce)
 
 

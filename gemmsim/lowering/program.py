@@ -38,7 +38,8 @@ class Register:
 class HardwareStep:
     """gemmsim::HardwareModel: a matrix instruction's step (gemmsim/hardware/step_parameters.py).
 
-    ``kept`` -1 means that all bits are kept, so that the sum is exact.
+    ``kept`` -1 means that all bits are kept, so that the sum is exact. ``first``: the terms of a tile, of which a run's
+    first one is filled up with zeros; 0 for none.
     """
 
     kind: int = 0
@@ -54,6 +55,7 @@ class HardwareStep:
     window: int = 0
     a_emin: int = 0
     b_emin: int = 0
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Program(Run):
 
     wrappers: tuple[Wrapped, ...] = ()
     shuffle: Shuffled | None = None
+    #: The accumulator whose partial sums are combined by a schedule (schedule.py), without the permutation around it.
+    scheduled: Accumulator | None = None
 
 
 _Running = Callable[[Any], Run]

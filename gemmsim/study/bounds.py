@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from gemmsim.arithmetic import Accumulator
+from gemmsim.arithmetic import Accumulator, Tree
+from gemmsim.arithmetic.wrappers import Blocks
 
 __all__ = ["additions", "deterministic", "probabilistic"]
 
@@ -28,18 +29,13 @@ def additions(accumulator: Accumulator, k: int) -> float | None:
     inner = getattr(accumulator, "inner", None)
     if inner is None:
         return None
-    if name in ("chunked", "promote"):
-        return _sum(additions(inner, min(k, accumulator.n)), math.ceil(k / accumulator.n))  # type: ignore[attr-defined]
-    if name == "pairwise":
-        leaf = accumulator.leaf  # type: ignore[attr-defined]
-        return _sum(additions(inner, min(k, leaf)), math.ceil(math.log2(max(1.0, k / leaf))))
-    if name == "interleaved":
-        lanes = accumulator.lanes  # type: ignore[attr-defined]
-        return _sum(additions(inner, math.ceil(k / lanes)), lanes)
-    if name == "splitk":
-        slices = accumulator.slices  # type: ignore[attr-defined]
-        return _sum(additions(inner, math.ceil(k / slices)), slices)
-    return additions(inner, k) if name == "shuffled" else None
+    if not isinstance(accumulator, Blocks):
+        return additions(inner, k) if name == "shuffled" else None
+    if accumulator.lost(k):
+        return None
+    sizes = [size for count, size in accumulator.sizes(k) if count and size]
+    totals = sum(count for count, _ in accumulator.sizes(k))
+    return _sum(additions(inner, max(sizes, default=0)), _of_totals(accumulator.how, totals))
 
 
 def deterministic(accumulator: Accumulator, k: int) -> float | None:
@@ -63,5 +59,14 @@ def probabilistic(accumulator: Accumulator, k: int, delta: float = 0.05) -> floa
     return math.sqrt(2 * math.log(2 / delta) * height)
 
 
-def _sum(first: float | None, second: float) -> float | None:
-    return None if first is None else first + second
+def _of_totals(how: object, totals: int) -> float | None:
+    """Roundings that one of so many totals may pass through."""
+    if how in ("pairwise", "halves"):
+        return math.ceil(math.log2(max(1, totals)))
+    if isinstance(how, Tree):
+        return float(how.leaves)
+    return additions(how, totals) if isinstance(how, Accumulator) else float(totals)
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second

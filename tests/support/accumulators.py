@@ -66,6 +66,15 @@ CASES = [
     Case(":fused(16, 20, e5m10/rtz)"),
     Case(":fused(8, exact, bf16)"),
     Case(":chunked(24, fused(16, 50, fp32), bf16)"),
+    Case(":splitk(3, e5m10, bf16/via(fp32), grain=8, partial=fp32)"),
+    Case(":splitk(2, bf16/sr8, fp32, grain=4, partial=e5m10/sr4, share=floor)"),
+    Case(":splitk([9, 4, 3], kahan(e5m10), tree(((2+0)+1), e6m9))"),
+    Case(":interleaved(4, e5m10, combine=halves, width=3)"),
+    Case(":interleaved(8, fused(8, 25, a=fp16, first=16), combine=interleaved(3, fp32, combine=bf16/sr8), width=2)"),
+    Case(":pairwise(bf16, 3, pairs=halves)"),
+    Case(":chunked(5, e5m10, kahan(e5m10))"),
+    Case(":shuffled(promote(chunked(2, bf16), 8, two_sum(e5m10)), 3)"),
+    Case(":hw(hopper, mma, fp16, first=32)"),
 ]
 
 

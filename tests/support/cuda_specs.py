@@ -47,6 +47,17 @@ ORDERS = [
     ":splitk(2, chunked(5, fp32, fp64/rtz), bf16)", ":chunked(4, binary8p1, e5m10/srb8)", ":chunked(16, e4m3, fp32)",
     ":pairwise(chunked(2, e5m10/sr8, e5m2/sr8), 2), arithmetic=fp32",
 ]  # fmt: skip
+SCHEDULED = [
+    ":splitk(3, e5m10, bf16/via(fp32), grain=8, partial=fp32)", ":splitk([9, 4, 3], kahan(e5m10), tree(((2+0)+1), e6m9))",
+    ":splitk(2, bf16/sr8, fp32/sr20, grain=4, partial=e5m10/sr4, share=floor)",
+    ":interleaved(4, chunked(2, e5m10, bf16), combine=halves, width=3)", ":pairwise(bf16/sr8, 3, pairs=halves)",
+    ":interleaved(8, fused(8, 25, a=fp16, first=16), combine=interleaved(3, fp32, combine=bf16/sr8), width=2)",
+    ":chunked(5, e5m10, kahan(e5m10))", ":promote(hw(hopper, wgmma, e4m3), 8, neumaier(fp32))",
+    ":shuffled(promote(chunked(2, bf16), 8, two_sum(e5m10)), 3)", ":chunked(3, exact(fp32), fast_two_sum(bf16/rtz))",
+    ":hw(hopper, mma, fp16, first=32)", ":hw(cdna2, mfma, bf16, first=16)", ":hw(ampere, mma, fp64, out=fp64, first=8)",
+    ":fused(4, 12, first=8)", ":splitk(2, pairwise(e5m10, 2), chunked(2, fp32, pairwise(e5m10)), partial=fp16)",
+    "int8 : interleaved(3, int(20, saturate), combine=halves, width=2)",
+]  # fmt: skip
 RUNS = [
     ":kahan(bf16)", ":neumaier(e5m10)", ":two_sum(e5m2)", ":fast_two_sum(e6m9, mul=e5m10)", ":kahan(e5m10/sr8)",
     ":two_sum(e5m10/sr8, mul=e4m3/sr20)", ":neumaier(fp32)", ":kahan(fp64)", ":kahan(e5m10), arithmetic=fp32",

@@ -1,5 +1,6 @@
 // The order of terms in packed panels: accumulators with interleaved or permuted sums read terms in another order than k.
 #pragma once
+#include <string.h>
 #include <vector>
 #include "product/problem.h"
 #include "product/transpose.h"
@@ -11,6 +12,10 @@ namespace gemmsim {
 inline void permute_terms(const Request& r, int level, int64_t begin, int64_t end, int64_t* kmap) {
     if (level == r.wrapper_count || begin >= end) return;
     const Wrapper& w = r.wrappers[level];
+    if (w.order == SCHEDULED) {  // the orders inside read terms in sequence
+        if (r.schedule->terms) memcpy(kmap, r.schedule->terms, sizeof(int64_t) * (size_t)r.k);
+        return;
+    }
     const int64_t k = end - begin;
     if (w.order == SHUFFLED) return permute_terms(r, level + 1, begin, end, kmap);
     if (w.order == INTERLEAVED) {
@@ -37,7 +42,7 @@ struct TermOrder {
     TermOrder(const Request& r, int64_t terms, bool placed) {
         bool ordered = false, lanes = false;
         for (int w = 0; w < r.wrapper_count; ++w) {
-            lanes = lanes || r.wrappers[w].order == INTERLEAVED;
+            lanes = lanes || r.wrappers[w].order == INTERLEAVED || (r.wrappers[w].order == SCHEDULED && r.schedule->terms);
             ordered = ordered || r.wrappers[w].order == SHUFFLED;
         }
         if (!ordered && !lanes) return;

@@ -195,7 +195,7 @@ inline int64_t shortest_run(const Request& r) {
     for (int w = 0; w < r.wrapper_count; ++w) {
         const Wrapper& x = r.wrappers[w];
         if (x.order == SHUFFLED) continue;
-        const int64_t n = x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
+        const int64_t n = x.order == SCHEDULED ? r.schedule->shortest : x.order == CHUNKED || x.order == PAIRWISE ? x.n : r.k / x.n;
         if (n < shortest) shortest = n;
     }
     return shortest;

@@ -11,7 +11,8 @@ inline int64_t longest_run(const Request& r) {
     int64_t k = r.k;
     for (int w = 0; w < r.wrapper_count && k > 0; ++w) {
         const int64_t n = r.wrappers[w].n, order = r.wrappers[w].order;
-        if (order == SPLITK || order == INTERLEAVED) k = (k + n - 1) / n;
+        if (order == SCHEDULED) k = r.schedule->longest;
+        else if (order == SPLITK || order == INTERLEAVED) k = (k + n - 1) / n;
         else if (order == CHUNKED || order == PAIRWISE || order == SCALED) k = n < k ? n : k;
         // A run of any other order may have all terms.
     }
@@ -176,7 +177,7 @@ inline double met(const Request& r, double sum) {
     for (int w = r.wrapper_count - 1; w >= 0; --w) {
         const Wrapper& x = r.wrappers[w];
         if (x.order == SHUFFLED) continue;
-        const bool runs = x.order == CHUNKED || x.order == PAIRWISE, pairs = x.order == PAIRWISE || x.pairs;
+        const bool runs = x.order == CHUNKED || x.order == PAIRWISE, pairs = x.order == PAIRWISE || (x.order == INTERLEAVED && x.pairs);
         const double totals = runs ? ceil((double)r.k / (double)x.n) + 1 : (double)r.k + 1;
         const double grows = pairs ? growth(x.cast, 2 * log2(totals) + 2) : chain_growth(x.cast, totals, r.arithmetic == FP32);
         sum = (sum + (totals + 1) * least(x.cast)) * grows;
@@ -191,16 +192,17 @@ struct Combination {
     bool odd;
 };
 
+// `any`: the kernel must take sums that no bound of partial sums covers, as those of compensated sums.
 inline Combination choose_combination(const Request& r, const Cast& c, int carrier, const Stats& a, const Stats& b, const Stats& addend,
-                                      Isa::Directed directed) {
+                                      Isa::Directed directed, bool any = false) {
     const bool odd = r.arithmetic != FP32;
     if (c.mode < SR && carrier == 2 && grid_lanes(r) && wrappers_fit_grids(r)) return Combination{Combine::IRREGULAR, odd};
     if (carrier == 2 && r.method >= LONG && r.method != HARDWARE && odd) carrier = 1;  // partial sums of these are doubles
     if (carrier == 2 || c.mode > SR) return Combination{Combine::SCALAR, odd};
-    if (r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{Combine::NATIVE, false};
+    if (!any && r.method >= LONG && r.method != HARDWARE && totals_exact(r, carrier, a, b)) return Combination{Combine::NATIVE, false};
     if (c.mode == SR) return Combination{fits(c, carrier, odd) ? Combine::STOCHASTIC : Combine::SCALAR, odd};
     if (is_native(c, carrier)) return Combination{Combine::NATIVE, false};
-    if (odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier))
+    if (!any && odd && !fits(c, carrier, odd) && fits(c, carrier, false) && sum_is_exact(r, c, carrier))
         return Combination{Combine::ANY_MODE, false};
     if (!fits(c, carrier, odd)) return Combination{Combine::SCALAR, odd};
     const CarrierInfo i = carrier_info(carrier);
@@ -209,7 +211,7 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = (met(r, totals) + least(c)) * growth(c, 1);  // includes a C that is added last
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
-    const bool safe = f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
+    const bool safe = !any && f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
                       bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Combination{!safe ? Combine::ANY_MODE : own ? Combine::DIRECTED : Combine::NEAREST, odd};
 }

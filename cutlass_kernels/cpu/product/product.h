@@ -142,7 +142,7 @@ template <class T> struct Product : Operands {
         runner.block.scales = g.extras ? g.extras->scales : nullptr;
         runner.block.counts_overflows = overflows != nullptr;
         runner.block.has_panels = runner.block.may_scale = true;
-        runner.block.several_tiles = several_tiles_pay && OF_ROWS * ((row1 < g.m ? row1 : g.m) - row0) >= ROWS_IN_USE * (row1 - row0);
+        runner.block.several_tiles = several_tiles_pay && !r.hardware.first && OF_ROWS * ((row1 < g.m ? row1 : g.m) - row0) >= ROWS_IN_USE * (row1 - row0);
         runner.choose_kernels();
         if (runner.asks_for_midpoints()) {
             runner.block.midpoints = few_midpoints(packed_a, count, low_of_b(packed_b, p0)) ? Block::FEW : Block::MANY;

@@ -6,9 +6,10 @@
 
 namespace gemmsim {
 
-// A matrix instruction fills up the last step of a run of k terms with zero products. In its register they turn -0 into +0.
-template <class T> inline void fill_up(const Request& r, int64_t k, T* c, int64_t n) {
-    if (r.hardware.kind == HW_NONE || k % r.hardware.k == 0) return;
+// Whether a matrix instruction fills up the last step of a run of k terms with zero products.
+inline bool is_filled_up(const Request& r, int64_t k) { return r.hardware.kind != HW_NONE && k % r.hardware.k != 0; }
+// Zero products turn a register of -0 into +0.
+template <class T> inline void fill_up(T* c, int64_t n) {
     for (int64_t i = 0; i < n; ++i) c[i] += (T)0;
 }
 

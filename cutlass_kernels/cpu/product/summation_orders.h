@@ -51,10 +51,21 @@ template <class T> struct Compose {
     // Computes the innermost accumulator over terms [begin, end), from +0.
     void base_case(int64_t begin, int64_t end, T* out) const {
         clear(out);
-        const Parts<T> parts = {terms, begin, end, out};
+        const Parts<T> all = {terms, begin, end, out};
+        if (r.method == HARDWARE || !r.hardware.first) return base_part(all, is_filled_up(r, end - begin));
+        pieces(all, [&](const Parts<T>& piece, bool filled_up) { base_part(piece, filled_up); });
+    }
+    void base_part(const Parts<T>& parts, bool filled_up) const {
         run_kernel(has_combined_runs() ? fallback : kernel, parts);
         fell_back = fell_back || has_combined_runs();
-        fill_up<T>(r, end - begin, out, count());
+        if (filled_up) fill_up<T>(parts.out, count());
+    }
+    // Calls piece(parts, filled_up) for the terms of the first tile, if zeros fill it up, and for the rest. The register carries on.
+    template <class F> void pieces(const Parts<T>& all, const F& piece) const {
+        const int64_t rest = r.hardware.first ? all.count() % r.hardware.first : 0;
+        if (rest) piece(Parts<T>{terms, all.begin, all.begin + rest, all.out}, true);
+        if (rest < all.count() || !rest)
+            piece(Parts<T>{terms, all.begin + rest, all.end, all.out}, is_filled_up(r, all.count() - rest));
     }
     void run_kernel(Kernel k, const Parts<T>& parts) const {
         switch (k) {
@@ -203,6 +214,25 @@ template <class T> struct Compose {
         });
     }
 
+    // Whether zeros that fill up the first tile, which is `piece` of `all`, are a step of their own. Such a step may cut the register, and
+    // further ones change nothing.
+    bool has_zero_step(const Parts<T>& piece, const Parts<T>& all) const {
+        const int64_t step = r.hardware.products, rest = r.hardware.first ? all.count() % r.hardware.first : 0;
+        return rest && piece.begin == all.begin && (rest + step - 1) / step * step < r.hardware.first;
+    }
+    static constexpr T ZEROS[64] = {};
+    // One term of zeros, which is added to the sums in `out`.
+    Tile zero_term(T* out) const {
+        Tile t = base;
+        t.a = t.b = ZEROS;
+        t.c = out;
+        t.k = 1;
+        t.kmap = nullptr;
+        t.low_a = t.low_b = nullptr;
+        t.field_a = nullptr, t.field_b = nullptr;
+        return t;
+    }
+
     // Calls step(tile, k, n) for each step of the instruction, which has n terms from the tile's k on.
     template <class F> void each_step(const Parts<T>& parts, const F& step) const {
         const int64_t size = r.hardware.products;
@@ -217,10 +247,17 @@ template <class T> struct Compose {
         const bool any = r.hardware.kind == HW_TREE;
         NotFinite<T> specials_met = {};
         if (lanes)
-            parts.each([&](const Tile& t) {
-                if (specials && !any) specials_met.check(t, nr);
-                if (sizeof(T) == 4) isa.hardware(t, r.hardware, choice.kept, choice.carrier == 1);
-                else instructions_in_floats(isa, t, nr, r.hardware, choice);
+            pieces(parts, [&](const Parts<T>& piece, bool filled_up) {
+                const auto steps = [&](const Tile& t) {
+                    if (sizeof(T) == 4) isa.hardware(t, r.hardware, choice.kept, choice.carrier == 1);
+                    else instructions_in_floats(isa, t, nr, r.hardware, choice);
+                };
+                piece.each([&](const Tile& t) {
+                    if (specials && !any) specials_met.check(t, nr);
+                    steps(t);
+                });
+                if (has_zero_step(piece, parts)) steps(zero_term(parts.out));
+                if (filled_up) fill_up<T>(parts.out, count());
             });
         if (lanes && (any || !specials)) return;
         HardwareModel m = r.hardware;
@@ -230,30 +267,39 @@ template <class T> struct Compose {
             for (int j = 0; j < base.cols; ++j) {
                 if (lanes && !specials_met.row[i] && !specials_met.column[j]) continue;
                 HardwareDot dot = {m, 0, &to};
-                each_step(parts, [&](const Tile& t, int64_t k, int n) {
-                    dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, n);
+                pieces(parts, [&](const Parts<T>& piece, bool filled_up) {
+                    each_step(piece, [&](const Tile& t, int64_t k, int n) {
+                        dot.step((const T*)t.a + k * MR + i, MR, (const T*)t.b + k * nr + j, nr, n);
+                    });
+                    if (has_zero_step(piece, parts)) dot.step(ZEROS, 1, ZEROS, 1, 1);
+                    if (filled_up) dot.c += 0.0;
                 });
                 parts.out[i * nr + j] = (T)dot.c;
             }
     }
-    int depth(int level) const { return level - (r.wrappers[0].order == SHUFFLED); }  // a permutation combines no partial sums
+    // The levels of random bits around a level of wrappers. A permutation combines no partial sums.
+    int depth(int level) const {
+        int found = 0;
+        for (int w = 0; w < level; ++w) found += r.wrappers[w].order != SHUFFLED && r.wrappers[w].order != SCHEDULED;
+        return found + (r.schedule ? (int)r.schedule->levels : 0);
+    }
 
-    // s = R(s + x). `site` (the stream) and `index` determine the draw of a stochastic cast.
     void combine_sums(int level, T* s, const T* x, int64_t index, int site = SITE_COMBINE) const {
+        combine_sums(level, s, x, index, site + 32 * depth(level), site != SITE_WORKSPACE);
+    }
+    // s = R(s + x). `stream` and `index` determine the draw of a stochastic cast. `adds`: it is an addition, whose events are counted.
+    void combine_sums(int level, T* s, const T* x, int64_t index, int stream, bool adds) const {
         const Cast& c = r.wrappers[level].cast;
         const Combination& m = combinations[level];
-        if (events && site != SITE_WORKSPACE)
-            return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, site + 32 * depth(level));
-        if (m.kind == Combine::STOCHASTIC)
-            return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, site + 32 * depth(level), m.odd);
+        if (events && adds) return events->combine_sums(s, x, base, c, 1 + level, (uint64_t)index, stream);
+        if (m.kind == Combine::STOCHASTIC) return isa.combine_draws(carrier, s, x, base, c, (uint64_t)index, stream, m.odd);
         if (m.kind != Combine::SCALAR) return isa.combine(carrier, s, x, count(), c, m.kind, m.odd);
         for (int i = 0; i < base.rows; ++i)
             for (int j = 0; j < base.cols; ++j) {
                 T& v = s[i * nr + j];
                 const T y = x[i * nr + j];
                 const uint32_t R =
-                    c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, site + 32 * depth(level), c.rbits)
-                                 : 0;
+                    c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, stream, c.rbits) : 0;
                 v = (T)sum_of((double)v, (double)y, c, R, m.odd);
             }
     }
@@ -264,6 +310,7 @@ template <class T> struct Compose {
         const Wrapper& w = r.wrappers[level];
         if (has_combined_runs() && level == r.wrapper_count - 1 && in_one_kernel(level, begin, end, out)) return;
         if (w.order == SHUFFLED) return run(level + 1, begin, end, out);
+        if (w.order == SCHEDULED) return scheduled(level, out);
         if (w.order == SCALED) return groups_of(level, begin, end, w.n, out);
         if (w.order == CHUNKED) return runs_of(level, begin, end, w.n, out, false);
         if (w.order == SPLITK) return runs_of(level, begin, end, (end - begin + w.n - 1) / w.n, out, true);
@@ -273,6 +320,99 @@ template <class T> struct Compose {
         const auto deeper = [&](int64_t first, int64_t last, T* total) { run(level + 1, first, last, total); };
         if (w.order == PAIRWISE) return pairs_of(level, begin, end, w.n, 0, out, deeper);
         lanes(level, begin, end, w, out);
+    }
+
+    // Computes all terms by the operations of the schedule, whose roundings are the wrappers from `level` on.
+    void scheduled(int level, T* out) const {
+        const Schedule& s = *r.schedule;
+        int inner = level;
+        while (inner < r.wrapper_count && r.wrappers[inner].order == SCHEDULED) ++inner;
+        const size_t size = (size_t)count();
+        const Buffer memory(sizeof(T) * size * (size_t)(s.depth + SCHEDULE_SPARE));
+        T* const stack = (T*)memory.p;
+        T* const spare = stack + size * (size_t)s.depth;
+        T* top = stack - size;
+        int64_t at = 0;
+        for (int64_t i = 0; i < s.count; ++i) {
+            const ScheduleOp& op = s.ops[i];
+            const int cast = level + (int)op.cast;
+            switch (op.code) {
+                case SCHEDULE_RUN:
+                    top += size;
+                    run(inner, at, at + op.n, top);
+                    at += op.n;
+                    break;
+                case SCHEDULE_ZERO: fill(top += size, op.n ? (T)-0.0 : (T)0); break;
+                case SCHEDULE_ADD:
+                    top -= size;
+                    combine_sums(cast, top, top + size, op.index, (int)op.n, true);
+                    break;
+                case SCHEDULE_ROUND:
+                    fill(spare, (T)-0.0);  // x + (-0) is x, for x = -0 too
+                    combine_sums(cast, top, spare, op.index, (int)op.n, false);
+                    break;
+                case SCHEDULE_COMPENSATE:
+                    top -= size;
+                    compensate(cast, (int)op.n, top - size, top, top + size, spare);
+                    break;
+                default:
+                    top -= size;
+                    if (op.n != KAHAN) combine_sums(cast, top, top + size, op.index, 0, true);
+            }
+        }
+        memcpy(out, stack, sizeof(T) * size);
+    }
+    static constexpr int SCHEDULE_SPARE = 4;  // tiles for intermediate results
+
+    void fill(T* tile, T value) const {
+        for (int64_t i = 0; i < count(); ++i) tile[i] = value;
+    }
+    // out = R(x + y), or R(x - y).
+    void sum_to(int cast, T* out, const T* x, const T* y, bool minus, bool adds = false) const {
+        T* const negated = minus ? out + count() : nullptr;
+        for (int64_t i = 0; minus && i < count(); ++i) negated[i] = is_nan((double)y[i]) ? y[i] : -y[i];
+        memcpy(out, x, sizeof(T) * (size_t)count());
+        combine_sums(cast, out, minus ? negated : y, 0, 0, adds);
+    }
+    // Adds the total x to the compensated sum (s, c). The operations are those of gemmsim::Method's compensated sums, with x as a term
+    // that is a number of the carrier. `spare` has SCHEDULE_SPARE tiles; sum_to() uses the one behind its result.
+    void compensate(int cast, int method, T* s, T* c, T* x, T* spare) const {
+        const int64_t n = count();
+        T *const t = spare, *const u = spare + n, *const v = spare + 2 * n;
+        if (method == KAHAN) {
+            sum_to(cast, v, x, c, true);         // y = R(x - C)
+            sum_to(cast, t, s, v, false, true);  // t = R(S + y)
+            memcpy(c, v, sizeof(T) * (size_t)n);
+            sum_to(cast, v, t, s, true);  // R(t - S)
+            memcpy(s, t, sizeof(T) * (size_t)n);
+            sum_to(cast, t, v, c, true);  // C = R(R(t - S) - y)
+            memcpy(c, t, sizeof(T) * (size_t)n);
+            return;
+        }
+        fill(v, (T)-0.0);
+        combine_sums(cast, x, v, 0, 0, false);  // x = R(x)
+        sum_to(cast, t, s, x, false, true);     // t = R(S + x)
+        if (method == NEUMAIER) {
+            for (int64_t i = 0; i < n; ++i)
+                if (!(fabs((double)s[i]) >= fabs((double)x[i]))) {
+                    const T low = s[i];
+                    s[i] = x[i], x[i] = low;
+                }
+            sum_to(cast, u, s, t, true);
+            combine_sums(cast, u, x, 0, 0, false);  // e = R(R(hi - t) + lo)
+        } else if (method == TWO_SUM) {
+            sum_to(cast, u, t, s, true);  // z = R(t - S)
+            sum_to(cast, v, x, u, true);  // R(x - z)
+            memcpy(x, v, sizeof(T) * (size_t)n);
+            sum_to(cast, v, t, u, true);  // R(t - z)
+            sum_to(cast, u, s, v, true);  // R(S - R(t - z))
+            combine_sums(cast, u, x, 0, 0, false);
+        } else {
+            sum_to(cast, v, t, s, true);  // R(t - S)
+            sum_to(cast, u, x, v, true);  // e = R(x - R(t - S))
+        }
+        combine_sums(cast, c, u, 0, 0, false);  // C = R(C + e)
+        memcpy(s, t, sizeof(T) * (size_t)n);
     }
 
     // Computes the innermost order and its runs by one kernel (Isa::runs). False: its speculation failed, or no kernel takes this number of

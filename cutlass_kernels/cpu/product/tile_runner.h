@@ -40,8 +40,10 @@ template <class T> struct Runner {
         // A draw belongs to the original index of a term, which vector kernels of irregular formats do not read.
         if (kmap && draws && choice.path == Path::LANES) choice.path = Path::SCALAR;
         if (isa.runs) choice.runs = choose_runs(r, choice, a, b, directed);
-        for (int w = 0; w < r.wrapper_count; ++w)
-            combinations[w] = choose_combination(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS, isa.directed);
+        for (int w = 0; w < r.wrapper_count; ++w) {
+            const bool compensated = r.wrappers[w].order == SCHEDULED && r.wrappers[w].pairs;
+            combinations[w] = choose_combination(r, r.wrappers[w].cast, kind_carrier, a, b, EMPTY_STATS, isa.directed, compensated);
+        }
         if (r.init == C_LAST) last = choose_combination(r, r.add, kind_carrier, a, b, c, isa.directed);
         block.lanes = LANES_OF_PANELS;
         block.permuted = map != nullptr;
@@ -124,7 +126,7 @@ template <class T> struct Runner {
         bool fast = true;
         if (kernel == Kernel::BINARY16) isa.fp16->tiles(t, multi_tile);
         else fast = isa.multi_tile(t, multi_tile);
-        fill_up<T>(r, t.k, (T*)t.c, size);
+        if (is_filled_up(r, t.k)) fill_up<T>((T*)t.c, size);
         return fast;
     }
 
@@ -142,7 +144,7 @@ template <class T> struct Runner {
         t.nearest_sums = choice.nearest_sums;
         t.scaled_by = scaled_by;
         const Terms<T> terms = {t, nr, kmap, r.hardware, window};
-        if (r.wrapper_count || r.method || codes) {
+        if (r.wrapper_count || r.method || codes || r.hardware.first) {
             const int step = scales.all && r.wrapper_count ? choose_scale_step(r, LANES_OF_PANELS, scales.all->narrow) : SCALE_SCALAR;
             Compose<T> compose = {isa,      r,      choice,     kernel, fallback, combinations, terms,  LANES_OF_PANELS,
                                   specials, counts, counts_row, scales, step,     codes,        events, &multi_tile};
@@ -161,7 +163,7 @@ template <class T> struct Runner {
             if (kernel == Kernel::SHORT_RUNS) start(c, addend);
             plain_run<T>(isa, r, fallback, choice, parts, nr);
         }
-        fill_up<T>(r, t.k, c, MR * (int64_t)nr);
+        if (is_filled_up(r, t.k)) fill_up<T>(c, MR * (int64_t)nr);
         if (r.init == C_LAST) add_last(t, addend);
         return true;
     }
@@ -175,7 +177,7 @@ template <class T> struct Runner {
     // run() of a plain register whose events are counted.
     void counted(const Parts<T>& parts, const Tile& t, const T* addend) const {
         events->run(parts);
-        fill_up<T>(r, t.k, (T*)t.c, MR * (int64_t)nr);
+        if (is_filled_up(r, t.k)) fill_up<T>((T*)t.c, MR * (int64_t)nr);
         if (r.init == C_LAST) events->combine_sums((T*)t.c, addend, t, r.add, 0, (uint64_t)t.k, SITE_ADD);
     }
 

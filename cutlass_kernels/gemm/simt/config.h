@@ -3,6 +3,7 @@
 #pragma once
 #include "gemmsim/device/codes.h"
 #include "gemmsim/program.h"
+#include "gemmsim/schedule.h"
 
 namespace gemmsim {
 
@@ -80,6 +81,7 @@ struct GemmConfig {
     ProductTable table;
     CountedEvents counted;
     int32_t split;  // SplitOf (split_k.h)
+    int32_t schedule, schedule_levels;  // the most partial sums on a schedule's stack, and its levels of random bits; 0: no schedule
 };
 
 // Strides are in elements. gemmsim/backends/cuda/simt/gemm_args.py mirrors this record.
@@ -117,7 +119,16 @@ struct GemmArgs {
     // Where the sum is exact, `totals` has a part for each slice and output, and a slice is `slice` terms.
     void* totals;
     int64_t slices, slice;
+    const ScheduleOp* schedule;  // operations of the schedule, and their number
+    int64_t schedule_count;
 };
+
+// The levels of random bits around a level of wrappers. A permutation combines nothing and has none.
+constexpr int random_levels(const GemmConfig& k, int level) {
+    int found = k.schedule_levels;
+    for (int w = 0; w < level; ++w) found += k.wrapper[w].order != SHUFFLED && k.wrapper[w].order != SCHEDULED ? 1 : 0;
+    return found;
+}
 
 constexpr int gemm_threads(const GemmConfig& k) { return k.down * k.across + k.loaders; }
 // The number of terms whose factors a run reads before it uses them.

@@ -10,7 +10,7 @@ template <GemmConfig K> struct LongRun {
     static constexpr int MEASURES = NOTHING;
     static constexpr int R = K.rows, C = K.cols;
     // The stream of its rounding's random bits. Each wrapper around it except a permutation adds 32.
-    static constexpr int SITE = SITE_COMBINE + 32 * (K.levels - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0));
+    static constexpr int SITE = SITE_COMBINE + 32 * random_levels(K, K.levels);
     // Whether the long number of float operands suffices. The operands decide this, not the carrier of partial sums.
     static constexpr bool NARROW = operand_facts(K.cast_a, K.a).top <= 128 && operand_facts(K.cast_b, K.b).top <= 128 &&
                                    operand_facts(K.cast_a, K.a).quantum >= -149 && operand_facts(K.cast_b, K.b).quantum >= -149;

@@ -41,6 +41,18 @@ template <GemmConfig K> struct HardwareRun {
         count = 0;
     }
 
+    // Ends the first tile of a run, of which `terms` were not zeros: the rest of the last step, and at least one more step if there are any.
+    GEMMSIM_HD void end_first_tile(int64_t terms) {
+        flush();
+        if ((terms + N - 1) / N * N >= K.hardware.first) return;
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) held[i][j].a[0] = held[i][j].b[0] = 0;
+        count = 1;
+        flush();
+        for (int i = 0; i < R; ++i)
+            for (int j = 0; j < C; ++j) c[i][j] = add_rn(c[i][j], 0.0f);  // -0 becomes +0
+    }
+
     GEMMSIM_HD void chunk(const Stream<K>& stream, const Place<K>& place, int first, int terms) {
         typedef Stream<K> S;
         const int end = first + terms;

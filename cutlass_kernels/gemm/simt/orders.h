@@ -18,23 +18,43 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
     const int64_t* size;
     RUN& run;
     const BlockScales<K>& scales;
+    const ScheduleOp* schedule = nullptr;
+    int64_t schedule_count = 0;
     int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far, which index their draws
 
-    static constexpr int depth(int level) {
-        return level - (K.levels > 0 && K.wrapper[0].order == SHUFFLED ? 1 : 0);
-    }  // a permutation combines nothing and has no depth
+    static constexpr int depth(int level) { return random_levels(K, level); }
 
     // Computes the innermost accumulator over the terms [begin, end), from +0.
     GEMMSIM_HD void leaf(int64_t begin, int64_t end, Tile& out) {
         if constexpr (K.split == JOIN) run.take(out);
         else {
             run.start();
+            if constexpr (K.hardware.first != 0) {
+                const int64_t rest = (end - begin) % K.hardware.first;
+                if (rest) {
+                    first_tile(begin, begin + rest, out);
+                    begin += rest;
+                }
+            }
             terms(begin, end);
             run.finish(place, out, end - begin, runs++);
-            if constexpr (K.hardware.kind != HW_NONE)  // zero products fill up an instruction and turn -0 into +0
-                if ((end - begin) % K.hardware.k != 0)
-                    GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] =
-                        add_rn(out.v[i][j], (T)0);
+            if constexpr (K.hardware.kind != HW_NONE)
+                if ((end - begin) % K.hardware.k != 0) fill_up(out);
+        }
+    }
+    // Zero products fill up an instruction and turn -0 into +0.
+    static GEMMSIM_HD void fill_up(Tile& out) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) out.v[i][j] = add_rn(out.v[i][j], (T)0);
+    }
+    // Adds the terms [begin, end), which zeros fill up to a whole tile. The register carries on.
+    GEMMSIM_HD void first_tile(int64_t begin, int64_t end, Tile& out) {
+        terms(begin, end);
+        if constexpr (K.method == HARDWARE) run.end_first_tile(end - begin);
+        else {
+            run.finish(place, out, end - begin, runs);
+            fill_up(out);
+            run.start();
+            run.start_from(out);
         }
     }
     // Adds the terms [begin, stop) to the run, chunk by chunk.
@@ -57,6 +77,7 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
             const int64_t n = size[LEVEL], k = end - begin;
             if constexpr (order == SCALED) groups<LEVEL>(begin, end, n, out);
             else if constexpr (order == SHUFFLED) walk<LEVEL + 1>(begin, end, out);
+            else if constexpr (order == SCHEDULED) scheduled<LEVEL>(out);
             else if constexpr (order == CHUNKED) sequence<LEVEL>(begin, end, n, 0, out);
             else if constexpr (order == SPLITK) sequence<LEVEL>(begin, end, (k + n - 1) / n, 0, out);
             else if constexpr (order == PAIRWISE) pairs<LEVEL>(begin, end, n, 0, out);
@@ -65,12 +86,15 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         }
     }
 
-    // Combines partial sums: s = R(s + x). `index` and the stream of the level key the draw of a stochastic cast.
     template <int LEVEL> GEMMSIM_HD void meet(Tile& s, const Tile& x, int64_t index) {
+        meet<LEVEL>(s, x, index, SITE_COMBINE + 32 * depth(LEVEL));
+    }
+    // Combines partial sums: s = R(s + x). `index` and `stream` key the draw of a stochastic cast.
+    template <int LEVEL> GEMMSIM_HD void meet(Tile& s, const Tile& x, int64_t index, int stream) {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             uint32_t draw = 0;
-            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_COMBINE + 32 * depth(LEVEL), cast.rbits);
+            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, stream, cast.rbits);
             const T before = s.v[i][j];
             s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(before, x.v[i][j], draw);
             if constexpr (K.counted.present) run.events.template sum<1 + LEVEL, cast>(i, j, before, x.v[i][j], s.v[i][j], draw);
@@ -78,16 +102,79 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
         if constexpr (K.counted.present) run.events.settle();
     }
     // Rounds a partial sum to the format of split-K's workspace. x + (-0) is x, also for x = -0.
-    template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) {
+    template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index) { settle<LEVEL>(s, index, SITE_WORKSPACE + 32 * depth(LEVEL)); }
+    template <int LEVEL> GEMMSIM_HD void settle(Tile& s, int64_t index, int stream) {
         constexpr Cast cast = K.wrapper[LEVEL].cast;
         GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) {
             uint32_t draw = 0;
-            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, SITE_WORKSPACE + 32 * depth(LEVEL), cast.rbits);
+            if constexpr (cast.mode >= SR) draw = place.draw(i, j, index, stream, cast.rbits);
             s.v[i][j] = Rounding<T, cast, K.fp32 != 0>::sum(s.v[i][j], (T)-0.0, draw);
         }
     }
-    static GEMMSIM_HD void clear(Tile& s) {
-        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s.v[i][j] = 0;
+    static GEMMSIM_HD void clear(Tile& s) { fill(s, (T)0); }
+    static GEMMSIM_HD void fill(Tile& s, T value) {
+        GEMMSIM_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_UNROLL for (int j = 0; j < C; ++j) s.v[i][j] = value;
+    }
+
+    // The wrapper inside those of the schedule that begins at LEVEL.
+    static constexpr int inside(int level) {
+        while (level < K.levels && K.wrapper[level].order == SCHEDULED) ++level;
+        return level;
+    }
+    // Computes all terms by the operations of the schedule, whose roundings are the wrappers from LEVEL on.
+    template <int LEVEL> GEMMSIM_HD void scheduled(Tile& out) {
+        Tile stack[K.schedule > 0 ? K.schedule : 1];
+        int used = 0;
+        int64_t at = 0;
+        GEMMSIM_NO_UNROLL for (int64_t i = 0; i < schedule_count; ++i) {
+            const ScheduleOp op = schedule[i];
+            if (op.code == SCHEDULE_RUN) {
+                walk<inside(LEVEL)>(at, at + op.n, stack[used++]);
+                at += op.n;
+            } else if (op.code == SCHEDULE_ZERO) fill(stack[used++], op.n ? (T)-0.0 : (T)0);
+            else used = operate<LEVEL, LEVEL>(op, stack, used);
+        }
+        out = stack[0];
+    }
+    // Applies one operation whose rounding is the wrapper WRAPPER, or one after it. Returns the number of partial sums on the stack.
+    template <int LEVEL, int WRAPPER> GEMMSIM_HD int operate(const ScheduleOp& op, Tile* stack, int used) {
+        if constexpr (WRAPPER < K.levels && K.wrapper[WRAPPER < K.levels ? WRAPPER : 0].order == SCHEDULED) {
+            if (op.cast != WRAPPER - LEVEL) return operate<LEVEL, WRAPPER + 1>(op, stack, used);
+            Tile* const top = stack + used - 1;
+            switch (op.code) {
+                case SCHEDULE_ROUND: settle<WRAPPER>(*top, op.index, (int)op.n); return used;
+                case SCHEDULE_ADD: meet<WRAPPER>(top[-1], *top, op.index, (int)op.n); return used - 1;
+                case SCHEDULE_COMPENSATE: compensate<WRAPPER>((int)op.n, top[-2], top[-1], *top); return used - 1;
+                default:
+                    if (op.n != KAHAN) meet<WRAPPER>(top[-1], *top, op.index, 0);
+                    return used - 1;
+            }
+        } else return used;
+    }
+    // Adds the totals x to compensated sums (s, c), by gemmsim::Method's operations.
+    template <int LEVEL> GEMMSIM_HD void compensate(int method, Tile& s, Tile& c, const Tile& totals) {
+        constexpr Cast cast = K.wrapper[LEVEL].cast;
+        const auto sum = [](T x, T y) { return Rounding<T, cast, K.fp32 != 0>::sum(x, y, 0); };
+        GEMMSIM_NO_UNROLL for (int i = 0; i < R; ++i) GEMMSIM_NO_UNROLL for (int j = 0; j < C; ++j) {
+            const T S = s.v[i][j], C_ = c.v[i][j];
+            const T x = method == KAHAN ? sum(totals.v[i][j], -C_) : sum(totals.v[i][j], (T)-0.0);
+            const T t = sum(S, x);
+            if constexpr (K.counted.present) run.events.template sum<1 + LEVEL, cast>(i, j, S, x, t, 0);
+            T e;
+            if (method == KAHAN) c.v[i][j] = sum(sum(t, -S), -x);
+            else {
+                if (method == NEUMAIER) {
+                    const bool larger = (S < 0 ? -S : S) >= (x < 0 ? -x : x);
+                    e = sum(sum(larger ? S : x, -t), larger ? x : S);
+                } else if (method == TWO_SUM) {
+                    const T z = sum(t, -S);
+                    e = sum(sum(S, -sum(t, -z)), sum(x, -z));
+                } else e = sum(x, -sum(t, -S));
+                c.v[i][j] = sum(C_, e);
+            }
+            s.v[i][j] = t;
+        }
+        if constexpr (K.counted.present) run.events.settle();
     }
 
     static GEMMSIM_HD int64_t lane_size(int64_t k, int64_t lanes, int64_t lane) { return k / lanes + (lane < k % lanes ? 1 : 0); }

@@ -181,7 +181,7 @@ template <GemmConfig K> struct Gemm {
         if constexpr (K.scale_a.present) scales.a = g.scale_a + offset(g, g.scale_a_batch, batch);
         if constexpr (K.scale_b.present) scales.b = g.scale_b + offset(g, g.scale_b_batch, batch);
         if constexpr (SAME<Run, ScaledHardwareRun<K>>) run.scales = &scales;
-        Orders<K, Run> orders = {stream, place, g.size, run, scales};
+        Orders<K, Run> orders = {stream, place, g.size, run, scales, g.schedule, g.schedule_count};
         if constexpr (K.split == PART && K.levels == 0) return save_sum(g, part, batch, row0, col0, tid, orders, run);
         else if constexpr (K.split == PART) return save_runs(g, part, batch, row0, col0, tid, orders);
         if constexpr (K.init == C_FIRST) {

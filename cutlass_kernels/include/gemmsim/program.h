@@ -23,8 +23,9 @@ enum Method : int32_t {
 // An order around a segment, outermost first. It determines which partial sums are added when
 // (docs/reference/accumulators.md#orders). SCALED: segments of n terms. Each partial sum is multiplied by the scales of the blocks
 // that contain it, and the products are added in order.
-enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6 };
-constexpr int MAX_WRAPPERS = 4;
+// SCHEDULED: a rounding of the schedule that combines the results of the wrappers inside (schedule.h).
+enum Order : int32_t { CHUNKED = 1, PAIRWISE = 2, INTERLEAVED = 3, SPLITK = 4, SHUFFLED = 5, SCALED = 6, SCHEDULED = 7 };
+constexpr int MAX_WRAPPERS = 8;
 
 // Where an addend C enters a plain register.
 enum Init : int32_t { FROM_ZERO = 0, C_FIRST = 1, C_LAST = 2 };
@@ -49,6 +50,7 @@ struct HardwareModel {
     int32_t group;                                    // GROUPS
     int32_t total_bits, addend_bits, halves, window;  // FLOORED; window -1: none
     int32_t a_emin, b_emin;                           // exponents of the operand formats' smallest normals
+    int32_t first;                                    // terms of a tile: zeros fill up a segment's first one; 0: none
 };
 
 // Exponents of products of binary32 numbers: the least that a nonzero one has, and one below all for products with a zero.

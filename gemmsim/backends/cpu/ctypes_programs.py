@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import astuple
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.lowering.abi_constants import INITS
 from gemmsim.lowering.program import Program
+from gemmsim.lowering.schedule import Schedule, innermost, levels, schedule
 
 from ..permutation import permutation as permutation_of
-from .ctypes_structs import HardwareRecord, MemberRecord, RegisterRecord, cast_record
+from .ctypes_structs import HardwareRecord, MemberRecord, RegisterRecord, ScheduleRecord, cast_record
 
-__all__ = ["member_record", "permutation"]
+__all__ = ["ScheduleOnCpu", "member_record", "permutation", "schedule_record"]
+
+
+class ScheduleOnCpu(NamedTuple):
+    """The record of a schedule, its address, and the objects that it points to."""
+
+    record: ScheduleRecord
+    address: int
+    keeps: Schedule
 
 
 def member_record(found: Program) -> MemberRecord:
@@ -37,6 +49,18 @@ def member_record(found: Program) -> MemberRecord:
     if found.hardware is not None:
         record.hardware = HardwareRecord(*astuple(found.hardware))
     return record
+
+
+@lru_cache(maxsize=64)
+def schedule_record(scheduled: Accumulator, k: int) -> ScheduleOnCpu:
+    """Return the record of the schedule of ``scheduled`` for ``k`` terms."""
+    found = schedule(scheduled, k)
+    ops, _ = found.operations.buffer_info()
+    terms = 0 if found.terms is None else found.terms.buffer_info()[0]
+    count = len(found.operations) // 4
+    deep = levels(scheduled, innermost(scheduled))
+    record = ScheduleRecord(ops, count, terms, found.depth, found.longest, found.shortest, deep)
+    return ScheduleOnCpu(record, ctypes.addressof(record), found)
 
 
 @lru_cache(maxsize=16)

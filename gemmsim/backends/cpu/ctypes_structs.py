@@ -27,6 +27,7 @@ __all__ = [
     "HardwareRecord",
     "MemberRecord",
     "RegisterRecord",
+    "ScheduleRecord",
     "QuantizeArgs",
     "cast_record",
     "packed",
@@ -72,7 +73,16 @@ class HardwareRecord(ctypes.Structure):
         ("k", c_int32), ("least", c_int32),
         ("group", c_int32),
         ("total_bits", c_int32), ("addend_bits", c_int32), ("halves", c_int32), ("window", c_int32),
-        ("a_emin", c_int32), ("b_emin", c_int32),
+        ("a_emin", c_int32), ("b_emin", c_int32), ("first", c_int32),
+    ]  # fmt: skip
+
+
+class ScheduleRecord(ctypes.Structure):
+    """The schedule of a product's terms."""
+
+    _fields_ = [
+        ("ops", c_void_p), ("count", c_int64), ("terms", c_void_p),
+        ("depth", c_int64), ("longest", c_int64), ("shortest", c_int64), ("levels", c_int64),
     ]  # fmt: skip
 
 
@@ -84,7 +94,7 @@ class MemberRecord(ctypes.Structure):
         ("wrapper_count", c_int32), ("method", c_int32),
         ("wrappers", WrapperRecord * MAX_WRAPPERS), ("integer", RegisterRecord),
         ("hardware", HardwareRecord),
-        ("permutation", c_void_p),
+        ("permutation", c_void_p), ("schedule", c_void_p),
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ __all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
 #: ``baseline``. aarch64 has ``neon``, and every other architecture has ``baseline``.
 ISAS = ("avx512fp16", "avx512", "avx2", "neon", "baseline")
 
-_ABI = 6
+_ABI = 7
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 

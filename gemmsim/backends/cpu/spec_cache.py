@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from gemmsim.lowering.program import Program
 from gemmsim.lowering.refusal import Refusal
 from gemmsim.lowering.supported import refuses as lowering_refuses
 
-from .ctypes_programs import member_record, permutation
+from .ctypes_programs import member_record, permutation, schedule_record
 from .ctypes_structs import GemmSpecPart, MemberRecord, cast_record
 from .shared_library import library
 
@@ -32,7 +33,7 @@ class Prepared:
     members: ctypes.Array[MemberRecord] | None
     #: Where an addend enters.
     init: str
-    #: Whether it includes a permutation, which depends on the call's K.
+    #: Whether it includes a permutation or a schedule, which depend on the call's K.
     shuffles: bool
     #: Whether operands are in block formats, so that callers must pass their values or elements instead.
     has_blocks: bool = False
@@ -41,8 +42,11 @@ class Prepared:
         """Return the bytes for this K, and the objects that must outlive their use."""
         orders = [None if p.shuffle is None else permutation(p.shuffle, k) for p in self.programs]
         pointers = [0 if order is None else order.data_ptr() for order in orders]
-        if self.members is None:  # the last field but one is the permutation of the single member
-            return self.part[:-16] + pointers[0].to_bytes(8, sys.byteorder) + self.part[-8:], orders
+        if self.members is None:  # before the last field, the single member ends with its permutation and its schedule
+            (one,) = self.programs
+            made = None if one.scheduled is None else schedule_record(one.scheduled, k)
+            ends = struct.pack("@2Q", pointers[0], 0 if made is None else made.address)
+            return self.part[:-24] + ends + self.part[-8:], (orders, made)
         members = type(self.members).from_buffer_copy(self.members)
         for member, pointer in zip(members, pointers, strict=True):
             member.permutation = pointer
@@ -80,5 +84,5 @@ def prepare(spec: GemmSpec) -> Prepared:
         args.members, args.member_count = ctypes.addressof(members), len(found)
     else:
         args.member = member_record(found[0])
-    shuffles = any(one.shuffle is not None for one in found)
+    shuffles = any(one.shuffle is not None or one.scheduled is not None for one in found)
     return Prepared(bytes(args), library().gemmsim_gemm, found, members, found[0].init, shuffles, spec.has_blocks)

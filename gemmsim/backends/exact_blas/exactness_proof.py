@@ -106,7 +106,7 @@ def _refuses_rounding(spec: GemmSpec, facts: Facts) -> Refusal | None:
         refusal = _refuses_part(part, facts)
         if refusal is not None:
             return refusal
-    for cast in spec.accumulator.casts():
+    for cast in (step for one in spec.accumulator.casts() for step in one.steps):
         unbounded = isinstance(cast.format, FixedFormat) and not cast.format.clamp
         if not unbounded and not holds(cast, facts):
             return Refusal(f"{cast} may round a sum")
@@ -123,6 +123,8 @@ def parts(accumulator: Accumulator) -> list[Accumulator]:
 
 def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
     """Return why this part may change a sum by other means than its casts, or ``None``."""
+    if isinstance(part, SplitK) and part.share == "floor":
+        return Refusal(f"{part} may leave terms out")
     if isinstance(part, _ORDERS):
         return None
     if not isinstance(part, _REGISTERS):

@@ -14,7 +14,7 @@ import torch
 from support import assert_bitwise_equal
 from support.cpu import operand
 from support.cuda_gemm import Call, compile_on_host, cuda_gemm, host_gemm, sources_of
-from support.cuda_specs import CHIPS, ORDERS, RUNS, random_register, specs
+from support.cuda_specs import CHIPS, ORDERS, RUNS, SCHEDULED, random_register, specs
 
 from gemmsim import reference
 from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
@@ -56,7 +56,9 @@ def test_random_registers():
     check(calls_of(specs(40, random_register, rng), rng))
 
 
-@pytest.mark.parametrize("texts", [ORDERS, RUNS, CHIPS], ids=["orders", "runs", "chips"])
+@pytest.mark.parametrize(
+    "texts", [ORDERS, SCHEDULED, RUNS, CHIPS], ids=["orders", "schedules", "runs", "chips"]
+)
 def test_every_kind_of_accumulator(texts):
     rng = random.Random(2)
     check(calls_of([GemmSpec.of(text) for text in texts], rng, times=5))

@@ -38,6 +38,9 @@ _LISTED = (
     (":fixed(16, 8, rounding=rtz)", _F32, (1, 1), False),
     (":hw(hopper, wgmma, e4m3)", _F32, (1, 1), False), (":hw(cdna3, mfma, fp16)", _F32, (1, 1), False),
     (":hw(cdna2, mfma, bf16)", _F32, (1, 1), False),
+    (":interleaved(32, fp32, combine=halves, width=4)", _F16, (0, 0), False),
+    (":splitk(3, hw(hopper, mma, fp16, first=64), fp16/via(fp32), grain=8, partial=fp32)", _F16, (1, 1), False),
+    (":chunked(64, fp16, kahan(fp16))", _F32, (1, 1), False),
 )  # fmt: skip
 #: The specs of ``_LISTED`` whose tiles of few rows are compiled, too. All tiles of the first spec are compiled.
 _FEW_ROWS = ("e4m3 : e5m10", ":e5m10", ":e5m10/sr16", ":chunked(16, e5m10, fp32)")

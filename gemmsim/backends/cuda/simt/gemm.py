@@ -35,7 +35,7 @@ from ..ran import ran
 from .gemm_args import GemmArgs, fill_bias, gemm_args
 from .gemm_operands import ANY_STRIDES, LINES_CONTIGUOUS, TERMS_CONTIGUOUS, FinishText, Operands, program_of
 from .gemm_source import GemmKernel, gemm_source, is_permuted
-from .k_permutation import term_order
+from .k_permutation import schedule_table, term_order
 from .launch_cache import Joining, Ready, key_of, ready, remember
 from .split_k import join_source, part_source, slices_of
 from .tile_candidates import slots_of, tiles_of
@@ -457,6 +457,12 @@ def fill_orders(args: GemmArgs, member: Accumulator, device: torch.device, group
     what = program_of(member, group)
     for level, wrapper in enumerate(what.wrappers):
         args.size[level] = wrapper.n
+    if what.scheduled is not None:
+        table = schedule_table(what.scheduled, what.shuffle, args.k, device)
+        operations, *orders = table.tensors
+        args.schedule, args.schedule_count = operations.data_ptr(), len(operations) // 4
+        args.term, args.key = [*(x.data_ptr() for x in orders), 0, 0][:2]
+        return table
     order = term_order(what.wrappers, what.shuffle, args.k, device)
     if order is not None:
         args.term, args.key = ([x.data_ptr() for x in order.tensors] + [0])[:2]

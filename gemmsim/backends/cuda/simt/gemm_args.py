@@ -34,6 +34,7 @@ class GemmArgs(ctypes.Structure):
         ("bias", c_void_p), ("bias_col", c_int64), ("bias_batch", _Dims),
         ("rows", c_void_p), ("cols", c_void_p), ("inner", c_int64), ("a_outer", c_int64), ("out_outer", c_int64),
         ("totals", c_void_p), ("slices", c_int64), ("slice", c_int64),
+        ("schedule", c_void_p), ("schedule_count", c_int64),
     ]  # fmt: skip
 
 

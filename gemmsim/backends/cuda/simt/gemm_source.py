@@ -14,6 +14,7 @@ from gemmsim.lowering.carriers import Carrier
 from gemmsim.lowering.casts import cast_numbers
 from gemmsim.lowering.events import least_normals
 from gemmsim.lowering.program import HardwareStep, Program
+from gemmsim.lowering.schedule import innermost, keeps_order, levels, stack_bound
 
 from ...dtypes import KERNEL_DTYPES
 from ..codes import CodeFormat, code_format
@@ -57,6 +58,8 @@ class GemmKernel:
 
 
 def _permutes(what: Program) -> bool:
+    if what.scheduled is not None and not keeps_order(what.scheduled, innermost(what.scheduled)):
+        return True
     return any(w.order.permutes for w in what.wrappers)
 
 
@@ -149,6 +152,10 @@ def gemm_config(spec: GemmSpec, what: Program, operands: Operands, tile: Tile, s
         fields["counted"] = _events_literal(what)
     if split:
         fields["split"] = split
+    if what.scheduled is not None:
+        inner = innermost(what.scheduled)
+        fields["schedule"] = stack_bound(what.scheduled, inner)
+        fields["schedule_levels"] = levels(what.scheduled, inner)
     if operands.table is not None:
         fields["table"] = _table_literal(operands.table, table_dtype(spec, what, operands))
     return "{" + ", ".join(f".{name} = {value}" for name, value in fields.items()) + "}"

@@ -1,19 +1,24 @@
-"""Tables on the device with the order in which terms are read, where lanes are interleaved or terms are shuffled."""
+"""Tables on the device with the order in which terms are read, where lanes are interleaved or terms are shuffled, and
+with the operations of schedules.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from gemmsim.arithmetic import Accumulator
 from gemmsim.arithmetic.shuffled import Shuffled
 from gemmsim.lowering.orders import Order, Wrapped, lengths
+from gemmsim.lowering.schedule import innermost, keeps_order, schedule
 
 from ...device_tables import Table, Tables
 from ...permutation import permutation
 
-__all__ = ["term_order"]
+__all__ = ["schedule_table", "term_order"]
 
 _Levels = Sequence[tuple[Order, int]]
 _tables = Tables(64)
@@ -46,6 +51,41 @@ def _orders(levels: _Levels, shuffle: Shuffled | None, k: int, device: torch.dev
     places = _places(levels, k, device)
     term = places if shuffle is None else permutation(shuffle.seed, k, device).int()[places.long()]
     return (term, places) if any(order == Order.INTERLEAVED for order, _ in levels) else (term,)
+
+
+def _scheduled(scheduled: Accumulator, shuffle: Shuffled | None, k: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Return the operations of a schedule, then the terms as ``_orders`` does, if kernels read them through tables."""
+    found = schedule(scheduled, k)
+    operations = _copied(found.operations, torch.int64, device)
+    in_order = keeps_order(scheduled, innermost(scheduled))
+    if in_order and shuffle is None:
+        return (operations,)
+    if in_order:
+        return operations, permutation(shuffle.seed, k, device).int()  # type: ignore[union-attr]
+    if found.terms is None:
+        places = torch.arange(k, dtype=torch.int64, device=device)
+    else:
+        places = _copied(found.terms, torch.int64, device)
+    term = places if shuffle is None else permutation(shuffle.seed, k, device)[places]
+    return operations, term.int(), places.int()
+
+
+#: Host memory that captured graphs copy from at each replay.
+_pinned: list[Tensor] = []
+
+
+def _copied(numbers: array[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the numbers on ``device``; a graph that is being captured copies them at each replay."""
+    host = torch.frombuffer(numbers, dtype=dtype).clone() if len(numbers) else torch.empty(0, dtype=dtype)
+    if device.type != "cuda":
+        return host
+    _pinned.append(host.pin_memory())
+    return _pinned[-1].to(device, non_blocking=True)
+
+
+def schedule_table(scheduled: Accumulator, shuffle: Shuffled | None, k: int, device: torch.device) -> Table:
+    """Return the operations of the schedule of ``scheduled`` for ``k`` terms, then what ``term_order`` returns."""
+    return _tables.get((scheduled, shuffle, k), device, lambda where: _scheduled(scheduled, shuffle, k, where))
 
 
 def term_order(wrappers: Sequence[Wrapped], shuffle: Shuffled | None, k: int, device: torch.device) -> Table | None:

@@ -30,7 +30,8 @@ _MOST_COUNTED = 2
 
 
 def _in_pairs(what: Program) -> bool:
-    return any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers)
+    """Whether a thread has several partial sums of each output."""
+    return what.scheduled is not None or any(w.order == Order.PAIRWISE or w.pairs for w in what.wrappers)
 
 
 def _is_heavy(spec: GemmSpec, what: Program, operands: Operands, carrier: Carrier) -> int:
