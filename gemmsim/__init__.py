@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import functional as functional
     from . import hardware as hardware
+    from . import libraries as libraries
     from . import mx as mx
     from . import nn as nn
     from . import ops as ops

@@ -37,6 +37,7 @@ REASONS = {
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits", "element"), _PUBLIC),
     **dict.fromkeys(("bits_command", "audit_command", "study_run"), _PUBLIC),
     **dict.fromkeys(("qmatmul", "qmm"), _PYTORCH),
+    "Library.plan": _PUBLIC,
     **dict.fromkeys(("DynamicBlock.forward", "FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
