@@ -36,7 +36,7 @@ REASONS = {
     **dict.fromkeys(("QAffineFormats.__init__", "QSoftmaxFormats.__init__", "QLayerNormFormats.__init__"), _PUBLIC),
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits", "element"), _PUBLIC),
     **dict.fromkeys(("bits_command", "audit_command", "study_run"), _PUBLIC),
-    **dict.fromkeys(("qmatmul", "qmm"), _PYTORCH),
+    **dict.fromkeys(("qmatmul", "qmm", "scaled_mm"), _PYTORCH),
     "Library.plan": _PUBLIC,
     **dict.fromkeys(("DynamicBlock.forward", "FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
