@@ -90,7 +90,8 @@ class Library:
             return self._make(read_call(M, N, K, a, b, out, fast_accumulation), config, split, assume)
         if found is not None and type(M) is int and type(N) is int and type(K) is int:
             # Numbers that are equal to these may be of other types, which are refused: True, 1.0.
-            if (config is None or _is_exact(config)) and (split is None or _is_exact(split)):
+            exact = (config is None or _is_exact(config)) and (split is None or _is_exact(split))
+            if exact and type(fast_accumulation) is bool:
                 return found
         made = self._make(read_call(M, N, K, a, b, out, fast_accumulation), config, split, assume)
         if len(self._plans) >= _KEPT:
@@ -109,6 +110,25 @@ class Library:
             if found is None:
                 raise
             return found
+
+    def chain(
+        self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
+    ) -> Plan:
+        """One chain over all of K, whatever the library would choose: source "assumed", evidence "unverified".
+
+        Raises:
+            UnknownPlan: where the library has no chain for these operands. LibraryError: as ``plan``.
+
+        Example:
+            >>> gs.libraries.cublaslt("h100", version="13.1").chain(64, 64, 8192, "fp16").text
+            'fp16 : hw(hopper, wgmma, fp16) -> fp16'
+        """
+        call = read_call(M, N, K, a, b, out, fast_accumulation)
+        found = self._assumed(call)
+        if found is None:
+            do = "Give the product a spec of its own."
+            raise UnknownPlan(f"{self}: {call} as one chain", "operands that the library was seen to multiply", do)
+        return found
 
     def spec(self, *args: Any, **keywords: Any) -> GemmSpec:
         """``plan(...).spec``.

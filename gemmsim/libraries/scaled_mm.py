@@ -14,7 +14,7 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats.errors import message, shown
 from gemmsim.ops import GradError, qmatmul, subnormals
-from gemmsim.ops.product.scaled_epilogue import finished
+from gemmsim.ops.product.scaled_epilogue import finished, with_library_nans
 
 from .errors import library_error
 from .library import Library
@@ -22,14 +22,6 @@ from .scaled_mm_checks import RejectedCall, ScaledCall, check, check_layouts, is
 
 __all__ = ["RejectedCall", "scaled_mm"]
 
-#: Dtype -> integers of its width, and the NaN that cuBLASLt writes.
-_NANS = {
-    torch.float32: (torch.int32, 0x7FFFFFFF),
-    torch.bfloat16: (torch.int16, 0x7FFF),
-    torch.float16: (torch.int16, 0x7FFF),
-    torch.float8_e4m3fn: (torch.uint8, 0x7F),
-    torch.float8_e5m2: (torch.uint8, 0x7F),
-}
 #: The releases of PyTorch that ignore ``scale_result``, from the first to the one before which it was mended.
 _IGNORES_RESULT_SCALE = ((2, 10), (2, 14))
 
@@ -176,7 +168,7 @@ def _result(call: ScaledCall, out: Tensor | None, library: Library, split: Any, 
         return found.zero_() if K == 0 else found
     check_layouts(call, assume)
     in_columns = out is not None and not out.is_contiguous() and not is_rows(out) and is_columns(out)
-    computed = _with_library_nans(_computed(call, library, split, in_columns))
+    computed = with_library_nans(_computed(call, library, split, in_columns))
     if out is None:
         return computed
     if not (in_columns or out.is_contiguous() or is_rows(out)):
@@ -205,10 +197,3 @@ def _computed(call: ScaledCall, library: Library, split: Any, in_columns: bool) 
 def _register(text: str) -> GemmSpec:
     """The spec of a plan without the casts of its result, which come after the factors here."""
     return replace(GemmSpec.parse(text), out=None)
-
-
-def _with_library_nans(result: Tensor) -> Tensor:
-    """``result`` with the library's bits wherever it is NaN, in place."""
-    integers, bits = _NANS[result.dtype]
-    result.view(integers).masked_fill_(result.float().isnan(), bits)
-    return result
