@@ -38,6 +38,7 @@ REASONS = {
     **dict.fromkeys(("bits_command", "audit_command", "study_run"), _PUBLIC),
     **dict.fromkeys(("qmatmul", "qmm", "scaled_mm"), _PYTORCH),
     "Library.plan": _PUBLIC,
+    **dict.fromkeys(("plan_command", "record_command", "diff_command"), _PUBLIC),
     **dict.fromkeys(("DynamicBlock.forward", "FakeQuant.forward", "_Sum.forward", "AffineFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),

@@ -38,5 +38,7 @@ if TYPE_CHECKING:
     from .table import make_table as make_table
     from .table_files import read_table as read_table
     from .table_files import write_table as write_table
+    from .verification import Verified as Verified
+    from .verification import verify as verify
 else:
     __getattr__, __dir__ = exports(__name__)

@@ -69,6 +69,11 @@ class CublasLt(Library):
         return self._target.workspace
 
     @property
+    def names(self) -> tuple[str, str]:
+        """GPU and version of the library itself: those of the profile, or those that are assumed to be like it."""
+        return self._target.names
+
+    @property
     def profile(self) -> Profile:
         """What is known of this GPU and version."""
         return self._profile

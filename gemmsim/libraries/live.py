@@ -84,6 +84,11 @@ class LiveCublasLt(CublasLt):
         return LiveCublasLt, (self._target, self.machine)
 
     @property
+    def device(self) -> str:
+        """Where ``run`` takes its operands."""
+        return "cuda"
+
+    @property
     def _loaded(self) -> LtLibrary:
         return _loaded(self.machine.path)
 
@@ -228,7 +233,8 @@ def find_machine() -> Machine:
             "Name the library instead: cublaslt('h100', version='13.1').",
         )
     facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-    torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # loads the library that PyTorch uses
+    one = torch.ones(1, 1, device="cuda")
+    one.mm(one)  # loads the library that PyTorch uses
     capability = f"sm_{facts.major}{facts.minor}"
     return Machine(facts.name, capability, facts.multi_processor_count, find_library())
 
