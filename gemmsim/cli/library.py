@@ -43,16 +43,6 @@ def read_shape(text: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3])
 
 
-def _library(name: str, table: str | None, workspace: int = 32 << 20) -> gs.libraries.CublasLt:
-    """The library of "h100:13.1", with its table.
-
-    Raises:
-        LibraryError, TableError: as ``cublaslt``.
-    """
-    gpu, _, version = name.partition(":")
-    return gs.libraries.cublaslt(gpu, version or None, workspace=workspace, table=table)
-
-
 def _plan(library: gs.libraries.Library, asked: Asked) -> gs.libraries.Plan:
     return library.plan(
         *asked.shape,
@@ -82,9 +72,12 @@ def print_known(as_json: bool) -> None:
         say(str(found))
 
 
-def print_plan(library: str, asked: Asked, workspace: int, table: str | None, as_json: bool) -> None:
-    """Prints what a library computes for one call."""
-    plan = _plan(_library(library, table, workspace), asked)
+def print_plan(
+    name: tuple[str, str, str | None], asked: Asked, workspace: int, table: str | None, as_json: bool
+) -> None:
+    """Prints what the library of a GPU and version, which may stand for another version, computes for one call."""
+    gpu, version, other = name
+    plan = _plan(gs.libraries.cublaslt(gpu, version, workspace=workspace, table=table, assume_version=other), asked)
     if as_json:
         say_json(_facts(plan))
     else:
@@ -145,7 +138,10 @@ def diff(
     """Prints the plans of one product in two libraries and how their results differ on normal numbers."""
     import torch
 
-    plans = [_plan(_library(name, table), call) for name, table, call in zip(libraries, tables, asked, strict=True)]
+    plans = []
+    for name, table, call in zip(libraries, tables, asked, strict=True):
+        gpu, _, version = name.partition(":")
+        plans.append(_plan(gs.libraries.cublaslt(gpu, version or None, table=table), call))
     m, n, k = asked[0].shape
     g = torch.Generator().manual_seed(seed)
     a, b = torch.randn(min(m, _EDGE), k, generator=g), torch.randn(k, min(n, _EDGE), generator=g)

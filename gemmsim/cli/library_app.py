@@ -67,6 +67,9 @@ def plan_command(
     workspace: Workspace = _MIB32,
     fast: Fast = False,
     assume: Assume = None,
+    assume_version: Annotated[
+        str | None, typer.Option("--assume-version", metavar="VERSION", help="One that is taken for like this one.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What the library computes for one product: spec, order in words, evidence."""
@@ -74,7 +77,7 @@ def plan_command(
         with loading():
             from .library import Asked, print_plan
         asked = Asked((m, n, k), a, b, result, config, fast, assume)
-        print_plan(f"{gpu}:{version}", asked, workspace, table, as_json)
+        print_plan((gpu, version, assume_version), asked, workspace, table, as_json)
 
 
 @library_app.command("record", context_settings=HELP)

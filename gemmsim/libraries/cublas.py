@@ -277,7 +277,8 @@ def cublaslt(
             f"This one was: cublaslt({assume_gpu or gpu!r}, version={asked!r}).",
         )
     target = Target(gpu, found, workspace, assume_gpu, assume_version)
-    return CublasLt(target, None if table is None else find_table(table, *target.names, workspace))
+    sms = 0 if assume_gpu else load()[gpu, found].sms
+    return CublasLt(target, None if table is None else find_table(table, *target.names, workspace, sms))
 
 
 def _known_gpu(gpu: Any) -> str:

@@ -87,7 +87,7 @@ class LtLibrary:
     def version(self) -> str:
         """The version as numbers between dots: "13.1.1"."""
         number = int(self._lib.cublasLtGetVersion())
-        if number < 100000:  # before CUDA 12: 11.11.3 is 111103, older ones have other digits
+        if number < 120000:  # 12.8.3 is 120803
             raise library_error(f"{self.path} of version {number}", "CUDA 12 or 13", "Install a newer PyTorch.")
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
@@ -100,9 +100,8 @@ class LtLibrary:
         with self._problem(call) as (desc, layouts), self._made("MatmulPreference") as preference:
             self._set("MatmulPreference", preference, _PREFERENCE_WORKSPACE, c_uint64(workspace))
             result, count = _Result(), c_int(0)
-            a, b, out = layouts
             status = self._names["MatmulAlgoGetHeuristic"](
-                self._handle, desc, a, b, out, out, preference, 1, byref(result), byref(count)
+                self._handle, desc, *layouts, preference, 1, byref(result), byref(count)
             )
             if status == _NOT_SUPPORTED or (status == 0 and (count.value < 1 or result.state)):
                 raise UnknownPlan(
@@ -134,11 +133,12 @@ class LtLibrary:
                 raise library_error(
                     f"{config}, which needs {needed} bytes of workspace", f"{workspace} bytes", "Allow more."
                 )
-            a, b, out = layouts
+            a, b, c, out = layouts
             first, second = (pointers.b, pointers.a) if call.a in FP8 else (pointers.a, pointers.b)
             one, zero = c_float(1.0), c_float(0.0)
+            addend = None if call.out in FP8 else pointers.out
             self._do(
-                "Matmul", self._handle, desc, byref(one), first, a, second, b, byref(zero), pointers.out, out,
+                "Matmul", self._handle, desc, byref(one), first, a, second, b, byref(zero), addend, c,
                 pointers.out, out, byref(algo), pointers.workspace, workspace, pointers.stream,
             )  # fmt: skip
 
@@ -182,51 +182,58 @@ class LtLibrary:
         return int(value.value)
 
     @contextmanager
-    def _problem(self, call: Call) -> Iterator[tuple[c_void_p, tuple[c_void_p, c_void_p, c_void_p]]]:
-        """Description and layouts of a call.
+    def _problem(self, call: Call) -> Iterator[tuple[c_void_p, tuple[c_void_p, ...]]]:
+        """Description of a call, and layouts of both operands, the addend (which is not read) and the result.
 
         fp16, bf16: row-major operands and result. FP8: both contiguous along K, as the transposed problem in
         column-major order, the only layout that all architectures take.
         """
-        for name in (call.a, call.b, call.out):
-            if name not in _TYPES:
-                raise library_error(f"{call} by cuBLASLt", ", ".join(_TYPES), "Convert the operands.")
-        kinds = [c_int(_TYPES[name]) for name in (call.a, call.b, call.out)]
         sizes = (call.M, call.K, call.K), (call.K, call.N, call.N), (call.M, call.N, call.N)
         if call.a in FP8:
-            kinds[0], kinds[1] = kinds[1], kinds[0]
             sizes = (call.K, call.N, call.K), (call.K, call.M, call.K), (call.N, call.M, call.N)
-        shapes = [(c_uint64(rows), c_uint64(columns), c_int64(ld)) for rows, columns, ld in sizes]
+        shapes = [(c_uint64(rows), c_uint64(columns), c_int64(ld)) for rows, columns, ld in (*sizes, sizes[2])]
+        kinds = _kinds(call)
         with (
             self._made("MatmulDesc", c_int(_COMPUTE_32F), c_int(_TYPES["fp32"])) as desc,
             self._made("MatrixLayout", kinds[0], *shapes[0]) as a,
             self._made("MatrixLayout", kinds[1], *shapes[1]) as b,
-            self._made("MatrixLayout", kinds[2], *shapes[2]) as out,
+            self._made("MatrixLayout", kinds[2], *shapes[2]) as c,
+            self._made("MatrixLayout", kinds[3], *shapes[3]) as out,
         ):
+            layouts = (a, b, c, out)
             if call.a in FP8:
                 self._set("MatmulDesc", desc, _DESC_TRANSA, c_int32(_TRANSPOSED))
                 self._set("MatmulDesc", desc, _DESC_FAST_ACCUM, c_int8(call.fast))
             else:
-                for layout in (a, b, out):
+                for layout in layouts:
                     self._set("MatrixLayout", layout, _LAYOUT_ORDER, c_int32(_ROW_ORDER))
-            yield desc, (a, b, out)
+            yield desc, layouts
 
     def _checked(self, call: Call, config: Config, desc: c_void_p, layouts: Any) -> tuple[_Algo, int]:
         """The algorithm of a configuration, and the workspace that it needs."""
         algo, result = _Algo(), _Result()
-        kinds = [c_int(_TYPES[name]) for name in (call.a, call.b, call.out, call.out)]
-        if call.a in FP8:
-            kinds[0], kinds[1] = kinds[1], kinds[0]
         compute, scale = c_int(_COMPUTE_32F), c_int(_TYPES["fp32"])
-        self._do("MatmulAlgoInit", self._handle, compute, scale, *kinds, config.ALGO_ID, byref(algo))
+        self._do("MatmulAlgoInit", self._handle, compute, scale, *_kinds(call), config.ALGO_ID, byref(algo))
         for index, value in enumerate(config):
-            if index and value is not None:
+            if index and value is not None and value != self._attribute(algo, index):
                 typed = _ATTRIBUTES[index](value)
                 size = ctypes.sizeof(typed)
                 self._do("MatmulAlgoConfigSetAttribute", byref(algo), index, byref(typed), size)
-        a, b, out = layouts
-        self._do("MatmulAlgoCheck", self._handle, desc, a, b, out, out, byref(algo), byref(result))
+        self._do("MatmulAlgoCheck", self._handle, desc, *layouts, byref(algo), byref(result))
         return algo, int(result.workspace)
+
+
+def _kinds(call: Call) -> list[c_int]:
+    """The library's types of its first and second operand, the addend and the result.
+
+    Raises:
+        LibraryError: for formats that it does not have.
+    """
+    for name in (call.a, call.b, call.out):
+        if name not in _TYPES:
+            raise library_error(f"{call} by cuBLASLt", ", ".join(_TYPES), "Convert the operands.")
+    operands = (call.b, call.a) if call.a in FP8 else (call.a, call.b)
+    return [c_int(_TYPES[name]) for name in (*operands, "fp16" if call.out in FP8 else call.out, call.out)]
 
 
 _P = c_void_p

@@ -62,5 +62,5 @@ def _started(path: Path, header: Header) -> Table:
     if raw and not raw.endswith(b"\n"):
         os.truncate(path, raw.rfind(b"\n") + 1)
     table = read_table(path)
-    table.check_belongs(header.gpu, header.version, header.workspace)
+    table.check_belongs(header.gpu, header.version, header.workspace, header.sms)
     return table

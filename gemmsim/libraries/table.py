@@ -133,11 +133,11 @@ class Table:
         head = self.header
         return f"<Table {self.name}: {len(self)} calls on {head.gpu} {head.version}, workspace {head.workspace}>"
 
-    def check_belongs(self, gpu: str, version: str, workspace: int) -> None:
-        """Nothing, for the library whose configurations these are.
+    def check_belongs(self, gpu: str, version: str, workspace: int, sms: int = 0) -> None:
+        """Nothing, for the library whose configurations these are; ``sms`` 0: not known.
 
         Raises:
-            TableError: where the table was recorded for another GPU, version or workspace.
+            TableError: where the table was recorded for another GPU, number of SMs, version or workspace.
         """
         head = self.header
         same = is_prefix(version, head.version) or is_prefix(head.version, version)
@@ -145,6 +145,7 @@ class Table:
             ("GPU", head.gpu, gpu, head.gpu == gpu),
             ("version", head.version, version, same),
             ("workspace", head.workspace, workspace, head.workspace == workspace),
+            ("a number of SMs of", head.sms, sms, 0 in (head.sms, sms) or head.sms == sms),
         ):
             if not right:
                 raise table_error(

@@ -14,7 +14,7 @@ from .table_files import read_table
 __all__ = ["find_table"]
 
 
-def find_table(table: Any, gpu: str, version: str, workspace: int) -> Table:
+def find_table(table: Any, gpu: str, version: str, workspace: int, sms: int = 0) -> Table:
     """What ``table=`` of a library means: a table, a path, or "mmaemu".
 
     Raises:
@@ -25,5 +25,5 @@ def find_table(table: Any, gpu: str, version: str, workspace: int) -> Table:
     if not isinstance(table, (Table, str, Path)):
         raise table_error(f"table={shown(table)}", "a path, a Table, or 'mmaemu'", "Leave it out for none.")
     found = table if isinstance(table, Table) else read_table(table)
-    found.check_belongs(gpu, version, workspace)
+    found.check_belongs(gpu, version, workspace, sms)
     return found

@@ -86,7 +86,9 @@ int cublasLtMatmulPreferenceSetAttribute(void *object, int attribute, const void
 }
 
 static int remember(Object *desc, Object *a, Object *b, Object *c, Object *d) {
-  if (desc->kind != DESC || a->kind != LAYOUT || b->kind != LAYOUT || c != d) return INVALID;
+  int fp8 = d->type == 28 || d->type == 29; /* whose addend is in fp16 */
+  if (desc->kind != DESC || a->kind != LAYOUT || b->kind != LAYOUT || c->kind != LAYOUT || d->kind != LAYOUT) return INVALID;
+  if (c->type != (fp8 ? 2 : d->type) || c->order != d->order || c->rows != d->rows || c->ld != d->ld) return INVALID;
   stub_desc = *desc, stub_a = *a, stub_b = *b, stub_d = *d;
   return SUCCESS;
 }
@@ -123,9 +125,10 @@ int cublasLtMatmulAlgoConfigSetAttribute(Algo *algo, int attribute, const void *
 }
 
 int cublasLtMatmulAlgoInit(void *handle, int compute, int scale, int a, int b, int c, int d, int id, Algo *algo) {
-  if (!handle || compute != 68 || scale != 0 || c != d) return INVALID;
+  if (!handle || compute != 68 || scale != 0 || (c != d && c != 2)) return INVALID;
   (void)a, (void)b;
   memset(stub_asked, 0, sizeof stub_asked);
+  memset(algo, 0, sizeof *algo);
   stub_asked[0] = id;
   algo->data[0] = (uint64_t)id;
   return status(INIT);
@@ -148,7 +151,7 @@ static float wide(uint16_t half) {
 int cublasLtMatmul(void *handle, Object *desc, const float *alpha, const uint16_t *a, Object *la, const uint16_t *b,
                    Object *lb, const float *beta, const float *c, Object *lc, float *d, Object *ld, const Algo *algo,
                    void *workspace, size_t size, void *stream) {
-  if (!handle || *alpha != 1.0f || *beta != 0.0f || c != d || !algo || remember(desc, la, lb, lc, ld)) return INVALID;
+  if (!handle || *alpha != 1.0f || *beta != 0.0f || (c && c != d) || !algo || remember(desc, la, lb, lc, ld)) return INVALID;
   (void)workspace, (void)stream;
   stub_allowed = size;
   ++stub_products;

@@ -103,6 +103,9 @@ def test_fp8_is_asked_as_the_transposed_problem(stub):
     ]  # fmt: skip
     found.configuration(Call(64, 48, 512, "e4m3", "e4m3", "fp32", False), 0)
     assert stub.described("desc").fast == 0
+    for out in ("e4m3", "e5m2"):  # the addend of which is in fp16
+        assert found.configuration(Call(64, 48, 512, "e4m3", "e5m2", out, False), 0) == CONFIG
+        assert found.workspace_of(Call(64, 48, 512, "e4m3", "e5m2", out, False), CONFIG) == 0
 
 
 @pytest.mark.parametrize("function", [name for name in STATUSES if name not in ("Create",)])
@@ -149,7 +152,7 @@ def test_versions(stub, number, text):
 
 
 def test_files_that_are_no_such_library(stub, tmp_path):
-    stub["version"] = 11111
+    stub["version"] = 111103
     with pytest.raises(LibraryError, match="CUDA 12 or 13"):
         _ = LtLibrary(stub.path).version
     (tmp_path / "text.so").write_text("no library")

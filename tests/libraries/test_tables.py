@@ -72,6 +72,14 @@ def test_a_library_plans_from_its_table(path):
     assert pickle.loads(pickle.dumps(library)) == library and f"table='{path.name}'" in str(library)
 
 
+def test_the_number_of_sms_is_part_of_a_gpu():
+    with pytest.raises(TableError, match="SMs of 114"):
+        cublaslt("h100", table=make_table(HEADER._replace(sms=114), ROWS))
+    assert cublaslt("h100", table=make_table(HEADER._replace(sms=0), ROWS)).table
+    other = make_table(HEADER._replace(gpu="h200", sms=140), ROWS)
+    assert cublaslt("h100", assume_gpu="h200", table=other).table == other
+
+
 @pytest.mark.parametrize(
     "more", [{"gpu": "gb300"}, {"version": "13.1.2"}, {"version": "12"}, {"workspace": 0}], ids=str
 )
