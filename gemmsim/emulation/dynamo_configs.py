@@ -84,7 +84,9 @@ def _parts(value: Any) -> Any:
 @assume_constant_result
 def _number(value: Any) -> int:
     """The number of a value; ``_MISSING`` for one made in traced code, which has fields only in the trace."""
-    if not isinstance(value, Library) and not vars(value).keys() >= {field.name for field in fields(value)}:
+    if not isinstance(value, (Library, LibraryFormats)) and not vars(value).keys() >= {
+        field.name for field in fields(value)
+    }:
         return _MISSING
     _GIVEN[id(value)] = value
     return id(value)

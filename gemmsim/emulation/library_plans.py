@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,30 +26,30 @@ SEPARATOR = "\t"
 _NUMBERS: dict[LibraryFormats, int] = {}
 
 
-@dataclass(frozen=True)
 class LibraryFormats:
-    """Formats of products that ``library`` computes.
+    """Formats of products that ``library`` computes, and the plan of its call sites; frozen, with ``==`` and a hash.
 
-    ``unknown``: "raise" or "chain". It is what a rule has for a library, and the plan of its call sites.
+    ``unknown``: "raise" or "chain". ``number``: its number in this process, by which texts and compiled code know it.
     """
 
-    library: Library
-    unknown: str = "raise"
-    #: Its number in this process, by which texts and compiled code know it.
-    number: int = field(init=False, repr=False, compare=False, default=-1)
+    is_native = False
 
-    is_native: ClassVar[bool] = False
+    def __init__(self, library: Library, unknown: str = "raise") -> None:
+        self.library, self.unknown = library, unknown
+        self.number = _NUMBERS.setdefault(self, len(_NUMBERS))
+        self.plan = self  # there is no other before there is a product
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "number", _NUMBERS.setdefault(self, len(_NUMBERS)))
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LibraryFormats) and (self.library, self.unknown) == (other.library, other.unknown)
+
+    def __hash__(self) -> int:
+        return hash((self.library, self.unknown))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LibraryFormats, (self.library, self.unknown)
 
-    @property
-    def plan(self) -> LibraryFormats:
-        """Itself: there is no plan before there is a product."""
-        return self
+    def __repr__(self) -> str:
+        return f"LibraryFormats({self.library!r}, {self.unknown!r})"
 
     def with_unknown(self, unknown: str) -> LibraryFormats:
         """The same library with another way on."""

@@ -46,7 +46,9 @@ def settled(
     n = b.shape[-2] if linear else 1 if b.dim() == 1 else b.shape[-1]
     outer = a.shape[:-2].numel() if linear else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
     batch, m = (1, m * outer) if linear else (outer, m)
-    how = (plan.number, int(batch), int(m), int(n), int(k), a.dtype, b.dtype, out, linear, register, fast)
+    # A plan is of one shape: a range makes constants of the sizes that compiled code has as symbols.
+    sizes = (range(batch).stop, range(m).stop, range(n).stop, range(k).stop)
+    how = (plan.number, *sizes, a.dtype, b.dtype, out, linear, register, fast)
     name = f"|{at.kind}" if at.name is None else at.name
     return at._replace(plan=_plan(name, *how), name=_name(name, *how))
 
