@@ -128,7 +128,7 @@ def _object(line: str, place: str, needed: dict[str, type], optional: dict[str, 
     """A line as an object with these fields of these types."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise table_error(f"{place}: no JSON: {error}", "one object a line", "The file may be cut off.") from None
     if not isinstance(found, dict):
         raise table_error(f"{place}: a {type(found).__name__}", "one object a line", "Record the table again.")

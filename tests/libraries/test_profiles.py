@@ -77,7 +77,7 @@ def test_what_does_not_fit_the_schema_is_refused_by_file_and_row(place):
         assert place in str(refusal.value)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}", '"h100"'])
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}", '"h100"', pytest.param("[" * 200_000, id="nested")])
 def test_text_that_is_no_profile_is_refused(text):
     with pytest.raises(gs.libraries.LibraryError, match=r"some\.json: "):
         read_profile("some.json", text)

@@ -183,7 +183,9 @@ def test_lines_that_are_no_rows_are_named(plain, line, change, match):
     assert "t.jsonl" in str(refusal.value) and "\n  " in str(refusal.value)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "no JSON\n", "[]\n", "null\n", "\x00\x01", "7\n"])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "no JSON\n", "[]\n", "null\n", "\x00\x01", "7\n", pytest.param("[" * 200_000, id="nested")]
+)
 def test_files_that_are_no_tables(tmp_path, text):
     for name in ("t.jsonl", "t.jsonl.gz", "t.npz"):
         (tmp_path / name).write_text(text)
