@@ -1,9 +1,9 @@
 """Everything that only a GPU can show, in one command: ``make gpu-check``, or ``gpu_run.sh`` from a bundle.
 
 In this order: what no recording of a chip has settled (ten seconds), smoke (one kernel of each family), the chip's
-answers to the other probes, the verdict on each of its matrix
-instructions, tests marked ``gpu``, random products on CPU and GPU, timings, tensor cores. Every finding is a line of
-``results.jsonl`` in ``--out`` when it is made. A second call goes on where the first one stopped, however it did.
+answers to the other probes, the verdict on each of its matrix instructions, what cuBLASLt chooses and computes, tests
+marked ``gpu``, random products on CPU and GPU, timings, tensor cores. Every finding is a line of ``results.jsonl`` in
+``--out`` when it is made. A second call goes on where the first one stopped, however it did.
 
 Each part is a process. One that hangs is ended; one whose GPU is lost goes on in a new one. Exit code: 0 everything was
 found and agrees; 1 something differs or failed; 2 it cannot run here, or smoke failed; 3 the time was over before the
@@ -35,6 +35,7 @@ ROOT = HERE.parent
 PARTS = {
     "probes": 0.05,
     "verdicts": 0.1,
+    "libraries": 0.4,
     "tests": 0.4,
     "random": 0.12,
     "timings": 0.25,
@@ -224,6 +225,7 @@ def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int
     import gpu_process
     import gpu_smoke
     import gpu_timings
+    import library_check
 
     results = Results(folder)
     results.end = time.monotonic() + seconds
@@ -234,6 +236,7 @@ def run_part(name: str, seconds: float, folder: Path, draws: Path | None) -> int
         "undecided": lambda: gpu_bits.probes(results, undecided=True),
         "probes": lambda: gpu_bits.probes(results),
         "verdicts": lambda: gpu_bits.verdicts(results),
+        "libraries": lambda: library_check.libraries(results),
         "random": lambda: gpu_bits.random_products(results, draws),
         "timings": lambda: gpu_timings.timings(results, results.run.machine),
         "tensor cores": lambda: gpu_timings.tensor_cores(results, results.run.machine),

@@ -30,7 +30,7 @@ __all__ = ["Needed", "compile_ahead", "read_list", "read_record", "write_list"]
 WORKERS = max(1, (os.cpu_count() or 2) - 1)
 _FACTS = tuple(field.name for field in fields(KernelSource))
 #: In which order what is done needs its kernels.
-PARTS = ("smoke", "verdicts", "tests", "random", "timings", "tensor cores")
+PARTS = ("smoke", "verdicts", "libraries", "tests", "random", "timings", "tensor cores")
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,39 @@ def _probes(run: Run) -> Iterator[str]:
     yield from _table(("probe", "instruction", "question", "answer", "value"), rows)
 
 
+def _libraries(run: Run) -> Iterator[str]:
+    rows: list[Sequence[object]] = []
+    found = run.part("libraries")
+    for family, counts in _value(found.get("verdict")).items():
+        figures = [counts.get(name, "") for name in ("products", "equal", "outputs", "outputs_equal")]
+        rows.append((family, *figures))
+    head = ("family of kernels", "products", "every bit the plan's", "outputs", "equal to the plan's")
+    yield from _table(head, rows or [(NOT_YET, "", "", "", "")])
+    name = _value(found.get("the library")).get("library")
+    if name:
+        yield from ("", f"Library: `{name}`.")
+    lost = [one.value for key, one in found.items() if key.startswith("lost/") and "lost" in (_value(one))]
+    if lost:
+        right = sum(one["lost"] == [one["planned"]] * 2 for one in lost)
+        some = sum(one["planned"] > 0 for one in lost)
+        words = f"{right} of {len(lost)} lose as many terms as planned ({some} any)"
+        yield from ("", f"Sums of ones by split kernels: {words}.")
+    yield from _guesses(found)
+
+
+def _guesses(found: Mapping[str, Finding]) -> Iterator[str]:
+    """What nobody has published: the guess that gives most bits."""
+    rows = []
+    for key, one in found.items():
+        value = _value(one)
+        if key.startswith("unmeasured/") and value.get("equal"):
+            best = max(value["equal"], key=lambda guess: value["equal"][guess])
+            rows.append((key.partition("/")[2], f"`{best}`", f"{value['equal'][best]} of {value['outputs']}"))
+    if rows:
+        yield ""
+        yield from _table(("arithmetic that nobody has published", "closest guess", "equal"), rows)
+
+
 def _timed(run: Run, part: str, table: str, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """(name, figures, what is wrong) of each name; names that this revision does not know follow."""
     found = {key.partition("/")[2]: one for key, one in run.part(part).items() if key.partition("/")[0] == table}
@@ -168,6 +201,7 @@ def _sections(run: Run) -> Iterator[str]:
     yield from _machine(run) if run.machine else iter([f"Everything: {NOT_YET}."])
     for title, part in (
         ("Bits", _bits(run)), ("Instructions beside their models", _verdicts(run)), ("Probes", _probes(run)),
+        ("cuBLASLt beside its plans", _libraries(run)),
         ("Products", _products(run)), ("Everything else that is timed", _others(run)),
     ):  # fmt: skip
         yield from ("", f"### {title}", "")

@@ -6,7 +6,7 @@ order, so that only their own roundings show; sums get random operands, and all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 import gemmsim as gs
 
-__all__ = ["experiments", "matches"]
+__all__ = ["SHAPES", "closest", "experiments", "matches"]
 
 Guesses = Mapping[str, Tensor]
 
@@ -217,14 +217,17 @@ def _row_scaled(a: Tensor, b: Tensor) -> Tensor:
     return torch._scaled_mm(a, b.t().contiguous().t(), *ones, out_dtype=torch.bfloat16)
 
 
-_SHAPES = ((64, 64, 512), (128, 128, 4096), (16, 256, 8200), (256, 64, 1000))
+#: M, N, K of products with random operands.
+SHAPES = ((64, 64, 512), (128, 128, 4096), (16, 256, 8200), (256, 64, 1000))
 _FP8_SPECS = ["e4m3 : hw(hopper, wgmma, e4m3)"] + [
     f"e4m3 : promote(hw(hopper, wgmma, e4m3), {n})" for n in (32, 64, 128, 256)
 ]
 
 
-def experiments(edge: int = 3072) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Name -> what measures it; ``edge``: rows and columns of products with exact sums."""
+def experiments(
+    edge: int = 3072, sums: Sequence[tuple[int, int, int]] = SHAPES
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Name -> what measures it; ``edge``: rows and columns of products with exact sums, ``sums``: shapes of others."""
     found: dict[str, Callable[[], dict[str, Any]]] = {}
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         found[f"bias, {name}"] = lambda dtype=dtype: bias(dtype, edge)
@@ -233,7 +236,7 @@ def experiments(edge: int = 3072) -> dict[str, Callable[[], dict[str, Any]]]:
         found[f"gelu, {name}"] = lambda dtype=dtype: activation(dtype, edge, True)
     found["bias, FP8"] = lambda: fp8_bias(edge)
     found["scales of rows and columns, FP8"] = lambda: row_scales(edge)
-    for shape in _SHAPES:
+    for shape in sums:
         words = "x".join(map(str, shape))
         tf32 = [one for fmt in ("tf32", "tf32/rna", "fp32") for one in tensor_core_specs("tf32", fmt, 4)]
         wide = tensor_core_specs("bf16", "bf16")

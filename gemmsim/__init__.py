@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import formats as formats
     from . import functional as functional
     from . import hardware as hardware
+    from . import libraries as libraries
     from . import mx as mx
     from . import nn as nn
     from . import ops as ops
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from .functional import qsqrt as qsqrt
     from .functional import qsum as qsum
     from .functional import qtanh as qtanh
+    from .libraries.scaled_mm import scaled_mm as scaled_mm
     from .ops import DeviceError as DeviceError
     from .ops import DTypeError as DTypeError
     from .ops import Events as Events

@@ -39,6 +39,7 @@ FORMER = {"acc", "accumulator", "config", "formats", "register"}
 _PARTS = "parts of one spec, or several specs, each with its name"
 _MX = "an MXLinearConfig, MXInferenceConfig or MXAttentionConfig, whose fields name the formats of operands"
 _LIST = "a list of formats"
+_CONFIGURATION = "what the heuristic of a library returned: nine integers"
 _NUMBERS = "quantisers by the names of layers"
 OTHERS = {
     **dict.fromkeys(("GemmSpec", "QAffineFormats", "QAttentionFormats", "compare"), _PARTS),
@@ -53,6 +54,12 @@ OTHERS = {
     **dict.fromkeys(("swap_linear_with_mx_linear", "swap_linear_with_mx_inference_linear"), _MX),
     "quantize_": f"{_NUMBERS}; {_MX}",
     "plot_formats": _LIST,
+    **{
+        f"{library}.{method}": _CONFIGURATION
+        for library in ("Library", "CublasLt", "LiveCublasLt", "BatchInvariant", "CutlassSplitK")
+        for method in ("plan", "matmul")
+    },
+    **dict.fromkeys(("Plan", "TableRow", "LiveCublasLt.run"), _CONFIGURATION),
     "StepTrace": "a number that a register holds",
 }
 

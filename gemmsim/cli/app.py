@@ -9,6 +9,7 @@ import typer
 
 from .console import FAILED_EXIT, say, user_errors, version_text
 from .faces import HELP, Group, Program, Spec
+from .library_app import library_app
 from .loading import loading
 from .study_app import study_app
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(study_app, name="study")
+app.add_typer(library_app, name="library")
 kernels_app = typer.Typer(
     cls=Group,
     help="GPU kernels: compile ahead of time, list, clear. No GPU needed.",

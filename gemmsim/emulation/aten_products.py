@@ -25,6 +25,7 @@ class Leaf(NamedTuple):
     ``a`` (..., M, K) and ``b`` (..., K, N): its operands, if they are tensors of the call. A convolution's operands are
     image and filter. ``role``: the product's role, if the operator itself says it. ``spec``: of an emulated product.
     ``site``: the name of its call site, "path|kind", or None. ``result``: the index of its result among the operator's.
+    ``plan``: "family, evidence, source" of the library that chose the spec, "" where none did.
     """
 
     shape: Shape
@@ -34,6 +35,7 @@ class Leaf(NamedTuple):
     spec: str = "native"
     site: str | None = None
     result: int = 0
+    plan: str = ""
 
     @property
     def macs(self) -> int:

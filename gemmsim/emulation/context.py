@@ -15,7 +15,7 @@ from gemmsim._keywords import takes_spec
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.seeds import check_seed
 
-from .dynamo_configs import config_of, needs_of, text_inside, text_of
+from .dynamo_configs import config_of, needs_of, text_inside, text_of, text_with_unknown
 from .dynamo_support import is_from, raised
 from .mode import Emulation
 from .rules import Config, ConfigError, ConfigLike
@@ -37,10 +37,11 @@ class emulate:
     dtypes are PyTorch's, autocast's casts come first, and the bias's gradient is PyTorch's sum.
 
     Args:
-        spec: a string, ``GemmSpec``, accumulator, format, ``QAffineFormats`` or recipe for all products; or a list of
-            pairs (pattern of module paths, one of these or None), ``Rule`` objects, or a ``Config``. The first rule
-            that matches applies. Products that no rule matches are native. Paths are relative to the outermost module
-            called. (``config``, the former keyword, is deprecated.)
+        spec: a string, ``GemmSpec``, accumulator, format, ``QAffineFormats``, recipe or library
+            (``gemmsim.libraries``) for all products; or a list of pairs (pattern of module paths, one of these or
+            None), ``Rule`` objects, or a ``Config``. The first rule that matches applies. Products that no rule matches
+            are native. Paths are relative to the outermost module called. (``config``, the former keyword, is
+            deprecated.)
         seed: of all random bits, 0 to 2**64 - 1. Each product draws its own, which depend on the seed, the module's
             path, the kind of product, its number among such calls of this step, and the step. torch's generator is not
             touched.
@@ -49,6 +50,8 @@ class emulate:
             product in a context begins one. None: the process continues the count of the last context of the same
             config and seed (``gemmsim.emulation.state_dict`` saves its counts). A function without arguments gives the
             number of the present step instead, as a trainer counts it.
+        unknown: what happens where nobody knows what a library chooses or computes. "raise" (as None): UnknownPlan.
+            "chain": one chain of the library's instruction, which an audit lists as assumed.
 
     Contexts nest; inside the inner one, only the inner one applies. A context applies in this thread only
     (``gemmsim.emulation.carry`` takes it into another). It sees only calls through PyTorch's Python API: not
@@ -59,6 +62,8 @@ class emulate:
             for patterns that match none of its modules.
         SeedError: for an invalid seed or step.
         UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
+        UnknownPlan: in the context and in backward passes, for products of which nobody knows what a library computes:
+            shapes that its table lacks, float32 operands, batches, convolutions.
 
     Example:
         >>> with gs.emulate("e4m3 : bf16"):  # sums of ones stagnate where the spacing of bf16 is 2
@@ -68,12 +73,19 @@ class emulate:
 
     @takes_spec("config")
     def __init__(
-        self, spec: ConfigLike = None, seed: int = 0, root: nn.Module | None = None, step: StepLike = None
+        self,
+        spec: ConfigLike = None,
+        seed: int = 0,
+        root: nn.Module | None = None,
+        step: StepLike = None,
+        unknown: str | None = None,
     ) -> None:
         if torch.compiler.is_compiling():
             self.text = text_inside(spec)
         else:
             self.text = text_of(spec) if spec is None or isinstance(spec, str) else Config.of(spec).text
+        if unknown is not None:
+            self.text = text_with_unknown(self.text, unknown)
         self.seed = seed_of("emulate", seed)
         if root is not None and not isinstance(root, nn.Module):
             asked = f"emulate: root={root!r} of type {type(root).__name__}"

@@ -15,19 +15,24 @@ import torch
 
 from gemmsim.arithmetic import SpecLike
 from gemmsim.arithmetic.construction_hooks import when_made
+from gemmsim.libraries.library import Library
 from gemmsim.ops.errors import message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_formats import QAffineFormats
 from gemmsim.ops.rowwise.formats import RowFormats
 
 from .dynamo_support import errors_as_they_are
+from .library_plans import LibraryFormats
 from .rowwise_rules import MapFormats, RowSteps
 from .rules import INTERNED, Config, ConfigError, Rule, made_inside
 
-__all__ = ["config_of", "formats_at", "needs_of", "problem", "reachable", "text_inside", "text_of"]
+__all__ = ["config_of", "formats_at", "needs_of", "problem", "reachable", "text_inside", "text_of", "text_with_unknown"]
 
 #: Types of this package, whose values are frozen: their meaning does not change as long as compiled code exists.
-_OURS = (Config, Rule, QAffineFormats, RowFormats, MapFormats, *(set(get_args(SpecLike)) - {str}))
+_OURS = (
+    *(Config, Rule, QAffineFormats, RowFormats, MapFormats, LibraryFormats, Library),
+    *(set(get_args(SpecLike)) - {str}),
+)
 #: Values that compiled code was given, by ``id``. They are kept alive, so that no other value gets the same ``id``.
 _GIVEN: dict[int, Any] = {}
 _MISSING = -1
@@ -79,7 +84,9 @@ def _parts(value: Any) -> Any:
 @assume_constant_result
 def _number(value: Any) -> int:
     """The number of a value; ``_MISSING`` for one made in traced code, which has fields only in the trace."""
-    if not vars(value).keys() >= {field.name for field in fields(value)}:
+    if not isinstance(value, (Library, LibraryFormats)) and not vars(value).keys() >= {
+        field.name for field in fields(value)
+    }:
         return _MISSING
     _GIVEN[id(value)] = value
     return id(value)
@@ -123,13 +130,20 @@ def needs_of(text: str) -> tuple[bool, bool, bool]:
     return config.names_modules, config.draws, all(rule.formats is None for rule in config.rules)
 
 
+@assume_constant_result
+def text_with_unknown(text: str, unknown: str) -> str:
+    """Text of an interned config ``with_unknown``; a constant of compiled code."""
+    with errors_as_they_are():
+        return INTERNED[text].with_unknown(unknown).text
+
+
 def config_of(text: str) -> Config:
     """The config of a canonical text of this process."""
     return INTERNED[text]
 
 
 @assume_constant_result
-def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
+def formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | LibraryFormats | None:
     """``Config.formats`` of an interned config; a constant of compiled code."""
     return _formats_at(text, path, kind)
 
@@ -142,7 +156,7 @@ def reachable(text: str, kinds: str) -> bool:
 
 
 @lru_cache(maxsize=65536)
-def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | None:
+def _formats_at(text: str, path: str, kind: str) -> QAffineFormats | RowSteps | LibraryFormats | None:
     return INTERNED[text].formats(path, kind)
 
 

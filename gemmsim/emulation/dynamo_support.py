@@ -136,7 +136,7 @@ def errors_as_they_are() -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, RuntimeError, TypeError) as error:
+    except (ValueError, RuntimeError, TypeError, LookupError) as error:
         if tracer() is None:
             raise
         raise _handed_on(error) from None
@@ -183,7 +183,8 @@ def _handed_on(error: Exception) -> Exception:
     kind: Any = type(error)
     members = {"__module__": kind.__module__, "remove_dynamo_frames": lambda self: error.with_traceback(None)}
     found: Any = type(kind.__name__, (ShortenTraceback, kind), members)
-    passed: Exception = found(str(error), first_useful_frame=None)
+    _, given, *_ = error.__reduce__()  # as pickles make it again
+    passed: Exception = found(*given, first_useful_frame=None)
     return passed
 
 

@@ -15,6 +15,7 @@ from gemmsim.ops.product import operators  # noqa: F401
 from gemmsim.ops.seeds import Stream
 
 from .aten_products import Leaf, Shape, batch_of, reads
+from .library_plans import SEPARATOR
 
 __all__ = ["ROLES"]
 
@@ -28,7 +29,17 @@ def _matmul(at: Mapping[str, Any]) -> list[Leaf]:
         return []
     a, b = at["a"], at["b"]
     shape = (batch_of(a, b), int(a.shape[-2]), int(a.shape[-1]), int(b.shape[-1]))
-    return [Leaf(shape, a, b, ROLES.get(at["stream"]), at["spec"], at["site"])]
+    return [_leaf(at, shape, a, b)]
+
+
+def _leaf(at: Mapping[str, Any], shape: Any, a: Any, b: Any) -> Leaf:
+    """A product whose operator has a stream, a spec and a call site, after whose name a library's plans may stand."""
+    role, site = ROLES.get(at["stream"]), at["site"]
+    if site is None or SEPARATOR not in site:
+        return Leaf(shape, a, b, role, at["spec"], site)
+    name, *plans = site.split(SEPARATOR)
+    plan = dict(zip(("fprop", "dgrad", "wgrad"), plans, strict=True))[role or "fprop"]
+    return Leaf(shape, a, b, role, at["spec"], name, plan=plan)
 
 
 @reads("mx_mm", namespace="gemmsim")
@@ -41,21 +52,21 @@ def _mx(at: Mapping[str, Any]) -> list[Leaf]:
 @reads("conv", "conv_with_operands", namespace="gemmsim")
 def _conv(at: Mapping[str, Any]) -> list[Leaf]:
     x, weight, groups = at["x"], at["weight"], at["groups"]
-    taps, role = prod(weight.shape[2:]), ROLES.get(at["stream"])
+    taps = prod(weight.shape[2:])
     if at["transposed"] and at["order"] == "zeros":
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups * taps, weight.shape[1])
     elif at["transposed"] and at["order"] == "taps":
         channels, filters = weight.shape[0] // groups, weight.shape[1]
         shapes = [(groups, x.shape[0] * n, channels * k, filters) for n, k in _contributing(at)]
-        return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"]) for shape in shapes]
+        return [_leaf(at, _plain(shape), x, weight) for shape in shapes]
     elif at["transposed"]:
         places = prod(x.shape[2:])
         shape = (groups, x.shape[0] * places, weight.shape[0] // groups, weight.shape[1] * taps)
     else:
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[1] * taps, weight.shape[0] // groups)
-    return [Leaf(_plain(shape), x, weight, role, at["spec"], at["site"])]
+    return [_leaf(at, _plain(shape), x, weight)]
 
 
 def _contributing(at: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -80,7 +91,7 @@ def _conv_weight(at: Mapping[str, Any]) -> list[Leaf]:
     large, small, groups = at["large"], at["small"], at["groups"]
     places = small.shape[0] * prod(small.shape[2:])
     shape = (groups, large.shape[1] // groups * prod(at["kernel"]), places, small.shape[1] // groups)
-    return [Leaf(_plain(shape), large, small, ROLES.get(at["stream"]), at["spec"], at["site"])]
+    return [_leaf(at, _plain(shape), large, small)]
 
 
 def _plain(shape: tuple[Any, ...]) -> Shape:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._ops import HigherOrderOperator
 from torch.fx import Proxy
 
+from gemmsim.libraries.errors import UnknownPlan
 from gemmsim.ops import forward_mode, subnormals
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 
@@ -260,7 +261,7 @@ class Emulation(Placed):
         run = untouched(entry.run) if entry.inplace or out is not None else entry.run
         try:
             result = run(*sites, *given, **rest) if torch.compiler.is_compiling() else _guarded(run, sites, given, rest)
-        except (ValueError, TypeError, RuntimeError) as error:
+        except (ValueError, TypeError, RuntimeError, UnknownPlan) as error:
             raise _located(error, path, entry.kinds, self.text) from error.__cause__
         if result is NotImplemented:
             return func(*args, **kwargs)
@@ -431,10 +432,17 @@ def _located(error: Exception, path: str, kinds: Sequence[str], text: str) -> Ex
         return error
     path = path or path_running()
     where = f"in {'/'.join(kinds)} of module {path!r}" if path else f"in {'/'.join(kinds)}"
+    if isinstance(error, UnknownPlan):
+        return _marked(UnknownPlan(f"{where}: {error.asked}", error.known, error.do))
     try:
         found = raised(type(error), where + ": " + str(error), text)  # the compiler takes this form as constant
     except TypeError:  # the error takes more than a message
         return error
+    return _marked(found)
+
+
+def _marked(found: Exception) -> Exception:
+    """``found``, which outer contexts do not locate again."""
     if not torch.compiler.is_dynamo_compiling():
         found.located = True  # type: ignore[attr-defined]
     return found

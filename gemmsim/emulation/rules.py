@@ -17,12 +17,14 @@ from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecError, SpecLike
 from gemmsim.formats import FormatError
 from gemmsim.formats.errors import shown
+from gemmsim.libraries.library import Library
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
 from gemmsim.ops.product.short_text import short_formats, source_of
 from gemmsim.ops.rowwise.formats import RowFormats
 
 from .dynamo_support import raised
+from .library_plans import UNKNOWN, LibraryFormats
 from .rowwise_rules import ROW_KINDS, MapFormats, RowRuleFormats, RowSteps
 
 __all__ = [
@@ -45,9 +47,12 @@ KINDS = (
 )
 _ROLES = ("fprop", "dgrad", "wgrad")
 
-#: What a rule gives products: a spec for all roles, formats, a mapping from role to spec, or None for native products.
+#: What a rule gives products: a spec for all roles, formats, a library, a mapping from role to spec, or None for native
+#: products.
 #: Rules for the operations in ROW_KINDS give them RowRuleFormats.
-RuleFormats: TypeAlias = QAffineFormats | SpecLike | Mapping[str, SpecLike | None] | RowRuleFormats | None
+RuleFormats: TypeAlias = (
+    QAffineFormats | SpecLike | Library | LibraryFormats | Mapping[str, SpecLike | None] | RowRuleFormats | None
+)
 
 
 _Error = TypeVar("_Error", bound=Exception)
@@ -70,7 +75,8 @@ class Rule:
             operations of rows ("softmax", "*_norm", "gelu", "re:sigmoid|tanh") makes a rule for these; no other rule
             reaches them.
         spec: a spec or ``QAffineFormats`` for all roles, a mapping {"fprop": spec, "dgrad": spec, "wgrad": spec} whose
-            missing roles are native, or None: native products. For operations of rows it is their formats
+            missing roles are native, a library (``gemmsim.libraries``), which chooses for each product by its shape
+            and dtypes, or None: native products. For operations of rows it is their formats
             (``QSoftmaxFormats``, ``QLayerNormFormats``, ``QGELUFormats``), these as a mapping, one cast for every step,
             or None; for sigmoid, tanh and relu a mapping {"fwd": cast, "bwd": cast}. (``formats``, the former keyword,
             is deprecated.) The attribute ``formats`` is what it means.
@@ -83,7 +89,7 @@ class Rule:
 
     modules: str = "*"
     kinds: str = "*"
-    formats: QAffineFormats | RowSteps | None = None
+    formats: QAffineFormats | RowSteps | LibraryFormats | None = None
 
     @takes_spec("formats")
     def __init__(self, modules: str = "*", kinds: str = "*", spec: RuleFormats = None) -> None:
@@ -103,7 +109,7 @@ class Rule:
             raise _named(error, _place(modules, kinds)) from None
 
     @property
-    def spec(self) -> QAffineFormats | RowSteps | None:
+    def spec(self) -> QAffineFormats | RowSteps | LibraryFormats | None:
         """``formats``, under the name of the argument that sets it."""
         return self.formats
 
@@ -139,6 +145,8 @@ class Rule:
         modules, kinds = data.get("modules", "*"), data.get("kinds", "*")
         formats = data.get("spec", data.get("formats"))
         products = not isinstance(kinds, str) or not _rows(kinds)
+        if isinstance(formats, Mapping) and "library" in formats:
+            formats = LibraryFormats.from_dict(formats)
         if products and isinstance(formats, Mapping) and not set(formats) <= set(_ROLES):
             try:
                 formats = QAffineFormats.from_dict(formats)
@@ -203,12 +211,32 @@ class Config:
         """Whether any rounding draws random bits."""
         return any(rule.formats is not None and _draws(rule.formats) for rule in self.rules)
 
-    def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | None:
+    def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | LibraryFormats | None:
         """Formats of a product of this kind at this path; None: native."""
         for rule in self.rules:
             if rule.reaches(path, kind):
                 return rule.formats.at(kind) if isinstance(rule.formats, RowSteps) else rule.formats
         return None
+
+    def with_unknown(self, unknown: str) -> Config:
+        """This config with another way on where a library's choice or arithmetic is not known.
+
+        "raise" raises ``UnknownPlan``, which names the module; "chain" computes one chain, and an audit says so.
+
+        Raises:
+            ConfigError: for another word, and where no rule names a library.
+        """
+        libraries = [rule for rule in self.rules if isinstance(rule.formats, LibraryFormats)]
+        if unknown not in UNKNOWN or not libraries:
+            asked = f"unknown={unknown!r}" + ("" if libraries else " with rules that name no library")
+            do = "Give an object of gemmsim.libraries as the spec, or leave unknown out."
+            raise ConfigError(message(asked, "'raise' or 'chain', for libraries", do))
+        found: list[Rule] = []
+        for rule in self.rules:
+            formats: Any = rule.formats
+            given = formats.with_unknown(unknown) if isinstance(formats, LibraryFormats) else formats
+            found.append(Rule(rule.modules, rule.kinds, given))
+        return Config(found)
 
     def check(self, paths: Iterable[str], root: str = "the model") -> None:
         """Checks that every pattern over modules matches one of ``paths``, those of ``root``.
@@ -335,7 +363,7 @@ def _rule(entry: object) -> Rule:
 #: What formats may be, for messages.
 _FORMATS = (
     "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes) or its "
-    "word, a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
+    "word, a library (gemmsim.libraries), a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
 )
 
 
@@ -346,7 +374,9 @@ def _known(formats: Any, rules: bool = False) -> Any:
         ConfigError: otherwise, with all types that can.
     """
     known = (QAffineFormats, RowFormats, MapFormats, RowSteps, Mapping)
-    if formats is None or isinstance(formats, (*known, *get_args(SpecLike))):
+    if isinstance(formats, Library):
+        return LibraryFormats(formats)
+    if formats is None or isinstance(formats, (*known, LibraryFormats, *get_args(SpecLike))):
         return formats
     allowed, do = _FORMATS, "Try 'e4m3 : e5m10'."
     if rules:
@@ -368,7 +398,7 @@ def _row_steps(kinds: list[str], formats: RuleFormats) -> RowSteps | None:
     return RowSteps.of(kinds, formats)  # type: ignore[arg-type]
 
 
-def _formats(formats: RuleFormats) -> QAffineFormats | None:
+def _formats(formats: RuleFormats) -> QAffineFormats | LibraryFormats | None:
     """``formats`` for the products of a model.
 
     Sums run on no matrix unit, so gradients of biases are PyTorch's sums unless ``formats`` itself says otherwise.
@@ -376,6 +406,8 @@ def _formats(formats: RuleFormats) -> QAffineFormats | None:
     # The name of a recipe means the recipe, which itself says how gradients of biases are summed.
     if isinstance(formats, str):
         formats = formats_named(formats) or formats
+    if isinstance(formats, (Library, LibraryFormats)):
+        return LibraryFormats(formats) if isinstance(formats, Library) else formats
     if formats is None or isinstance(formats, QAffineFormats):
         return None if formats is not None and formats.plan.is_native else formats
     if isinstance(formats, (RowFormats, MapFormats, RowSteps)):
@@ -431,14 +463,16 @@ def _text(config: Config) -> str:
         return f"config {id(config):x} of functions: {config.rules!r}"
 
 
-def _draws(formats: QAffineFormats | RowSteps) -> bool:
+def _draws(formats: QAffineFormats | RowSteps | LibraryFormats) -> bool:
     if isinstance(formats, RowSteps):
         return formats.draws
+    if isinstance(formats, LibraryFormats):
+        return False
     specs = (formats.fprop, formats.dgrad, formats.wgrad)
     return formats.plan.draws_in_steps or any(spec is not None and spec.is_stochastic for spec in specs)
 
 
-def _shown(formats: QAffineFormats | RowSteps | None) -> str:
+def _shown(formats: QAffineFormats | RowSteps | LibraryFormats | None) -> str:
     if formats is None:
         return "PyTorch's own"
-    return str(formats) if isinstance(formats, RowSteps) else source_of(formats) or str(formats)
+    return str(formats) if isinstance(formats, (RowSteps, LibraryFormats)) else source_of(formats) or str(formats)

@@ -18,5 +18,5 @@ def kit(monkeypatch) -> Iterator[Callable[[str], ModuleType]]:
     before = set(sys.modules)
     yield importlib.import_module
     for name in set(sys.modules) - before:
-        if name.startswith("gpu_") or name == "probes":
+        if name.startswith(("gpu_", "library_")) or name == "probes":
             sys.modules.pop(name)

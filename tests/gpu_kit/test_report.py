@@ -32,6 +32,13 @@ def folder(kit, tmp_path):
     one.add("verdicts", ":hw(hopper, wgmma, bf16)", {"equal": True, "words": "all bits", "digest": "0"})
     one.add("verdicts", ":hw(hopper, wgmma, e4m3)", {"equal": False, "words": "in 3 of 9 outputs", "digest": "0"})
     one.add("tensor cores", "mainloop/:hw(hopper, wgmma, bf16)", {"equal": True, "words": "all bits", "digest": "0"})
+    one.add("libraries", "the library", {"library": "cublaslt('h100', version='13.1.1', workspace=33554432)"})
+    for key, terms in (("lost/fp16/1x8x8648, 9", [8, 8]), ("lost/fp16/1x8x8649, 9", [9, 9])):
+        one.add("libraries", key, {"shape": [1, 8, 8648], "splits": 9, "lost": terms, "planned": 8})
+    one.add("libraries", "lost/fp16/1x8x8650, 9", {"refused": "LibraryError: status 7"})
+    one.add("libraries", "unmeasured/bias, bf16", {"outputs": 9, "equal": {"before": 9, "after": 4}, "telling": 5})
+    counts = {"equal": 2, "products": 3, "outputs_equal": 95, "outputs": 96}
+    one.add("libraries", "verdict", {"nvjet": counts, "no plan, or refused": {"products": 1}})
     for name in probes.named():
         one.add("probes", name, {"answer": "as expected", "value": "0x0 = 0.0"})
     for table, names in timings.expected().items():
@@ -66,6 +73,11 @@ def test_everything_was(report, folder, tmp_path):
         "* `tests/gpu/a.py::three[a|b]`: call: 3 elements differ; kernels gemm<bad>",
         "| `:hw(hopper, wgmma, e4m3)` | DIFFERENT | in 3 of 9 outputs |",
         "| `e4m3 : e5m10` | 5.00 | 7.00 | 0.70 | 0.85 |  |  | 1900 |",
+        "| nvjet | 3 | 2 | 96 | 95 |",
+        "| no plan, or refused | 1 |  |  |  |",
+        "Library: `cublaslt('h100', version='13.1.1', workspace=33554432)`.",
+        "Sums of ones by split kernels: 1 of 2 lose as many terms as planned (2 any).",
+        "| bias, bf16 | `before` | 9 of 9 |",
         "| `FP[1\\|4\\|3,7](_N)` | 0.90 | 0.85 | 10.000 |",
     ):
         assert line in page, line

@@ -202,7 +202,8 @@ class _Auditor(Recorder):
         dtype = result.dtype if isinstance(result, Tensor) else torch.float32
         counts = _counts(result) if self.values else (None, None, None)
         leaf = found.leaf
-        record = Record(found.op, leaf.shape, dtype, found.module, found.role, found.spec, leaf.macs, *counts)
+        plan = leaf.plan.split(", ") if leaf.plan else ()
+        record = Record(found.op, leaf.shape, dtype, found.module, found.role, found.spec, leaf.macs, *counts, *plan)
         self.report.records.append(record)
 
     def algebra(self, found: Found) -> None:

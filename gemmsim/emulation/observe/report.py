@@ -35,6 +35,8 @@ class Record:
     ``spec``: of an emulated product; "native" for a product that PyTorch computes itself, "integer" for products of
     integers, which are exact.
     ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None if they were not counted.
+    ``family``, ``evidence``, ``source``: of the plan by which a library chose the spec, as ``gemmsim.libraries.Plan``
+    has them ("chain", "unverified", "assumed" where nobody knows); "" where no library chose.
     """
 
     op: str
@@ -47,6 +49,9 @@ class Record:
     nans: int | None = None
     overflows: int | None = None
     zeros: int | None = None
+    family: str = ""
+    evidence: str = ""
+    source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The record as a plain dictionary."""
@@ -54,6 +59,8 @@ class Record:
         found["shape"], found["dtype"] = list(self.shape), str(self.dtype).removeprefix("torch.")
         if self.nans is not None:
             found.update(nans=self.nans, overflows=self.overflows, zeros=self.zeros)
+        if self.family:
+            found.update(family=self.family, evidence=self.evidence, source=self.source)
         return found
 
     @classmethod
@@ -93,6 +100,20 @@ class Report:
     def emulated(self) -> list[Record]:
         """Products computed as a spec says."""
         return [record for record in self.records if record.spec not in (NATIVE, INTEGER)]
+
+    @property
+    def planned(self) -> list[Record]:
+        """Products whose spec a library chose."""
+        return [record for record in self.records if record.family]
+
+    @property
+    def evidence(self) -> dict[str, int]:
+        """How sure it is what libraries compute: level -> number of products; empty where no library chose a spec.
+
+        "silicon", "inferred", "unverified", and "assumed" for one chain in the place of what nobody knows.
+        """
+        levels = ["assumed" if record.source == "assumed" else record.evidence for record in self.planned]
+        return {level: levels.count(level) for level in (*_LEVELS, "assumed") if level in levels}
 
     @property
     def total_macs(self) -> int:
@@ -144,7 +165,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         heads, *rows = _table(self.records) or [[""]]
-        return html_table(heads, rows, notes=self._notes(), right=max(len(heads) - _WORDS, 0))
+        return html_table(heads, rows, notes=self._notes(), right=len(heads) - _words(heads))
 
     def _sums(self) -> str:
         emulated, native = len(self.emulated), len(self.native)
@@ -165,6 +186,9 @@ class Report:
         """The lines below the table."""
         sums = self._sums()
         lines = [f"{sums[0].upper()}{sums[1:]}."]
+        if self.planned:
+            counts = ", ".join(f"{n} {level}" for level, n in self.evidence.items())
+            lines.append(f"Chosen by a library: {len(self.planned)} products: {counts}.")
         if self.algebra:
             names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
             lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")
@@ -179,8 +203,16 @@ def _counted(calls: dict[str, int]) -> str:
     return ", ".join(f"{name} x{n}" for name, n in calls.items())
 
 
-#: Number of columns of words in the table. The columns after them are numbers.
-_WORDS = 6
+#: Levels of evidence, the strongest first.
+_LEVELS = ("silicon", "inferred", "unverified")
+_WORDS = ["module", "role", "operator", "batch x M x K x N", "dtype", "spec"]
+_PLANS = ["family", "evidence", "source"]
+_COUNTS = ["NaN", "overflow", "zero"]
+
+
+def _words(heads: list[str]) -> int:
+    """Number of columns of words in the table with these headings. The columns after them are numbers."""
+    return heads.index("calls") if "calls" in heads else len(heads)
 
 
 def _table(records: list[Record]) -> list[list[str]]:
@@ -188,16 +220,17 @@ def _table(records: list[Record]) -> list[list[str]]:
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         key = (record.module, record.role, record.op, record.shape, record.spec, record.dtype)
-        groups.setdefault(key, []).append(record)
+        groups.setdefault((*key, record.family, record.evidence, record.source), []).append(record)
     if not groups:
         return []
     counted = any(record.nans is not None for record in records)
-    heads = ["module", "role", "operator", "batch x M x K x N", "dtype", "spec", "calls", "MACs"]
-    rows = [heads + (["NaN", "overflow", "zero"] if counted else [])]
-    for (module, role, op, shape, spec, dtype), group in groups.items():
+    planned = any(record.family for record in records)
+    rows = [[*_WORDS, *(_PLANS if planned else []), "calls", "MACs", *(_COUNTS if counted else [])]]
+    for (module, role, op, shape, spec, dtype, *plan), group in groups.items():
         sizes = " x ".join(map(str, shape))
-        row = [module or "-", role, op, sizes, str(dtype).removeprefix("torch."), spec, str(len(group))]
-        row.append(f"{sum(record.macs for record in group):,}")
+        row = [module or "-", role, op, sizes, str(dtype).removeprefix("torch."), spec]
+        row += [word or "-" for word in plan] if planned else []
+        row += [str(len(group)), f"{sum(record.macs for record in group):,}"]
         if counted:
             row += [f"{sum(getattr(r, name) or 0 for r in group):,}" for name in ("nans", "overflows", "zeros")]
         rows.append(row)
@@ -206,10 +239,10 @@ def _table(records: list[Record]) -> list[list[str]]:
 
 def _aligned(rows: list[list[str]]) -> list[str]:
     """The rows as lines of aligned columns: words at the left of their columns, numbers at the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths, words = [max(map(len, column)) for column in zip(*rows, strict=True)], _words(rows[0]) if rows else 0
     return [
         "  ".join(
-            cell.ljust(width) if n < _WORDS else cell.rjust(width)
+            cell.ljust(width) if n < words else cell.rjust(width)
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim.ops.product.autograd import work_dtype
 
 from ..autocast import autocast, autocast_on_accelerators
+from .library_sites import settled
 from .matmul import multiplies, nth, product
 from .table import Site, overrides, packets
 
@@ -74,6 +75,7 @@ def added(
         return product(at, a, b, c, dtype=to)
     if alpha != 1:
         a, b = _Scaled.apply(a, alpha), _Scaled.apply(b, alpha)
+    at = settled(at, a, b, to, register=True)
     work = to if at.plan is None else work_dtype(at.plan.fprop, to, True)
     p = product(at, a, b, dtype=work)
     found: Tensor = _Sum.apply(p, c.expand(p.shape), beta, alpha, to)

@@ -13,6 +13,7 @@ from gemmsim.ops.errors import DeviceError, DTypeError, ShapeError
 
 from ..autocast import autocast
 from .layouts import gradient_laid, in_rows
+from .library_sites import settled_as_chain
 from .matmul import FLOATS
 from .table import Site, overrides, packets
 
@@ -45,6 +46,8 @@ def _conv(
     where = _geometry(n, x, weight, bias, given, transposed)
     if where is None or at.plan is None:
         return NotImplemented
+    at = settled_as_chain(at, x.dtype)
+    assert at.plan is not None
     images = x if x.dim() == n + 2 else x.unsqueeze(0)
     out = affine_conv(images, weight, bias, at.plan, at.seed, Geometry(*where), x.dtype, at.counter, at.name)
     return out if x.dim() == n + 2 else out.squeeze(0)

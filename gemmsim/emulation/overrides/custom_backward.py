@@ -15,6 +15,7 @@ from gemmsim.ops.single_differentiation import differentiable_once
 from ..autocast import autocast_on_accelerators, full_precision, promoted
 from .addmm import in_order
 from .layouts import gradient_laid, in_rows
+from .library_sites import settled_as_chain
 from .matmul import FLOATS, apart, nth
 from .table import Site, overrides, packets
 
@@ -77,6 +78,7 @@ class _EuclideanDistance(torch.autograd.Function):
 
 
 def _distances(at: Site, x: Tensor, y: Tensor) -> Tensor:
+    at = settled_as_chain(at, x.dtype)
     assert at.plan is not None
     check_plain("cdist", at.plan)
     found: Tensor = _EuclideanDistance.apply(x, apart(x, y), at.plan, at.seed, at.counter, at.name)[0]
@@ -210,6 +212,7 @@ def _bilinear(at: Site, x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
         return NotImplemented
     if not weight.numel():
         return NotImplemented
+    at = settled_as_chain(at, x.dtype)
     assert at.plan is not None
     check_plain("bilinear", at.plan)
     seeds = (at.seed, nth(at, 1).seed)
@@ -268,6 +271,7 @@ def _addr(at: Site, *given: Any, beta: Any = 1, alpha: Any = 1) -> Any:
         reversed(c.shape), (len(y), len(x)), strict=False
     )):  # fmt: skip
         return NotImplemented
+    at = settled_as_chain(at, x.dtype)
     assert at.plan is not None
     check_plain("addr", at.plan)
     how = (beta, alpha, at.plan, at.seed, at.counter, at.name)

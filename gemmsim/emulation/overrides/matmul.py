@@ -13,6 +13,7 @@ from gemmsim.ops.product.sharding import prepare
 
 from ..autocast import autocast, autocast_on_accelerators, promoted
 from .layouts import gradient_laid, in_columns, in_rows
+from .library_sites import by_library, folded, settled
 from .table import Site, overrides, packets
 
 __all__ = ["FLOATS", "apart", "autocast", "linear", "multiplies", "nth", "product"]
@@ -65,6 +66,14 @@ def product(
             return product(at, a, b, linear=linear, dtype=dtype) + addend
         at = at._replace(name=at.name or f"|{at.kind}")
     to = a.dtype if dtype is None else dtype
+    if by_library(at):
+        if folded(a, b) and not linear:
+            rows = a.reshape(-1, a.shape[-1])
+            out = product(at, rows, b, addend, dtype=dtype, fits=True)
+            return out.reshape(*a.shape[:-1], *out.shape[1:])
+        at = settled(at, a, b, to, linear=linear, register=addend is not None)
+        plan = at.plan
+        assert plan is not None
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else apart(a, b)
     more = (None, 0, at.counter, at.name)
@@ -122,6 +131,8 @@ def linear(at: Site, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> A
         return NotImplemented
     if not fused or at.plan is None:
         return product(at, x, weight, linear=True) + bias
+    at = settled(at, x, weight, x.dtype, linear=True, register=True)
+    assert at.plan is not None
     wide = product(at, x, weight, linear=True, dtype=work_dtype(at.plan.fprop, x.dtype, True))
     return (wide + bias.to(wide.dtype)).to(x.dtype)
 

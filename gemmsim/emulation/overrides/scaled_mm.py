@@ -15,10 +15,11 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_plan import AffinePlan, Product
 from gemmsim.ops.product.eager import spec_of
-from gemmsim.ops.product.scaled_epilogue import finished
+from gemmsim.ops.product.scaled_epilogue import finished, with_library_nans
 
 from ..dynamo_support import is_recorded
 from ..fake_tensor_assumptions import assume
+from .library_sites import by_library, check_may_be_unknown, settled, settled_as_chain
 from .matmul import FLOATS, nth, product
 from .table import Site, overrides, packets
 
@@ -40,7 +41,7 @@ def _scaled_mm(
 ) -> Any:  # fmt: skip
     """The sums as the spec's accumulator makes them, then cuBLASLt's epilogue (``scaled_epilogue.finished``).
 
-    ``use_fast_accum`` has no effect on a spec, which says how sums are made.
+    ``use_fast_accum`` has no effect on a spec, which says how sums are made. A library is asked with it.
     """
     if not all(t.dim() == 2 and t.dtype in _FLOAT8 for t in (a, b)) or a.shape[1] != b.shape[0]:
         return NotImplemented
@@ -49,14 +50,17 @@ def _scaled_mm(
         return NotImplemented
     if (scale_a.numel() == 1) != (scale_b.numel() == 1) and min(a.shape[0], b.shape[1]) > 1:
         return NotImplemented
-    return _finished(at, a, b, scale_a, scale_b, bias, scale_result, a.dtype if out_dtype is None else out_dtype)
+    dtype = a.dtype if out_dtype is None else out_dtype
+    return _finished(at, a, b, scale_a, scale_b, bias, scale_result, dtype, use_fast_accum)
 
 
 def _finished(
     at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
-    dtype: torch.dtype,
+    dtype: torch.dtype, fast: bool,
 ) -> Tensor:  # fmt: skip
     """The scaled product. The spec's own output cast rounds the scaled sums, not the sums."""
+    if by_library(at):
+        return _finished_by_library(at, a, b, scale_a, scale_b, bias, last, dtype, fast)
     plan, out = at.plan, "fp32"
     if plan is not None and plan.is_plain and plan.fprop.spec is not None:
         specs = (plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
@@ -64,6 +68,21 @@ def _finished(
         plan = plan if out == "fp32" else _registers(*specs)
     acc = product(at._replace(plan=plan), a.float(), b.float())
     return finished(acc, scale_a, scale_b, bias, last, dtype, out)
+
+
+def _finished_by_library(
+    at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
+    dtype: torch.dtype, fast: bool,
+) -> Tensor:  # fmt: skip
+    """The scaled product as ``gemmsim.scaled_mm`` gives it. Biases and factors of rows, which nobody has compared with
+    a GPU, are unknown."""
+    if bias is not None or max(scale_a.numel(), scale_b.numel()) > 1:
+        check_may_be_unknown(at, "a bias" if bias is not None else "a factor for each row and column")
+    if 0 in (*a.shape, b.shape[1]):
+        return a.new_zeros(a.shape[0], b.shape[1], dtype=dtype)
+    at = settled(at, a, b, dtype, register=True, fast=fast)
+    acc = product(at, a.float(), b.float())
+    return with_library_nans(finished(acc, scale_a, scale_b, bias, last, dtype))
 
 
 @assume_constant_result
@@ -121,7 +140,8 @@ def _scaled_mm_v2(
         raise UnsupportedSpec(message(asked, "scaling of whole operands (0) or of rows (1)", do))
     if len(contraction_dim) or list(recipe_a) != list(recipe_b):
         return NotImplemented
-    return _scaled_mm(at, a, b, scale_a[0], scale_b[0], bias, None, torch.bfloat16 if out_dtype is None else out_dtype)
+    dtype = torch.bfloat16 if out_dtype is None else out_dtype
+    return _scaled_mm(at, a, b, scale_a[0], scale_b[0], bias, None, dtype, use_fast_accum)
 
 
 @overrides(
@@ -144,6 +164,7 @@ def _grouped_mm(
     at: Site, a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
 ) -> Any:
     """One product per group: offs[g] is where the rows (columns, terms) of group g end in a two-dimensional operand."""
+    at = settled_as_chain(at, a.dtype)
     dims = (a.dim(), b.dim())
     if bias is not None or a.dtype not in FLOATS or a.dtype != b.dtype or out_dtype not in (None, a.dtype):
         return NotImplemented

@@ -45,7 +45,8 @@ class Product:
 
     ``spec`` takes the operands in the order of the role, ``swapped`` the other way round; both are None for PyTorch's
     own product. ``cast_a``, ``cast_b``: whether it casts that operand. ``wide``: float32 does not hold its results.
-    ``init``: where its accumulator takes an addend. ``palette``: whether it takes indices of members.
+    ``init``: where its accumulator takes an addend. ``palette``: whether it takes indices of members. ``refusal``: the
+    error that comes instead of it, as ``refusals`` knows it; "" for none. It has a spec all the same.
     """
 
     spec: str | None = None
@@ -55,6 +56,7 @@ class Product:
     wide: bool = False
     init: str = "zero"
     palette: bool = False
+    refusal: str = ""
 
     @classmethod
     def of(cls, spec: GemmSpec | None) -> Product:
@@ -144,7 +146,8 @@ class AffinePlan:
         casts = self.fprop.cast_a or self.fprop.cast_b or self.has_native_gradients
         object.__setattr__(self, "is_bare", self.is_plain and not casts)
         alone = self.grad_quant is None and self.scale_grad is None and self.scale_input is None
-        multiplied = all(role.spec is not None and not role.palette for role in (self.dgrad, self.wgrad))
+        roles = (self.dgrad, self.wgrad)
+        multiplied = all(role.spec is not None and not (role.palette or role.refusal) for role in roles)
         object.__setattr__(self, "has_plain_gradients", alone and multiplied)
 
 

@@ -19,6 +19,7 @@ from . import eager, fast_path, gradient_underflow
 from .affine_plan import AffinePlan, Product, Step
 from .matmul_extras import MatmulExtras
 from .operators import multiply, multiply_with_operands, quantize_op
+from .refusals import refuse
 from .shapes import broadcast_dims, contract_columns, contract_rows, pad_rank, sum_leading_view
 
 __all__ = [
@@ -284,7 +285,9 @@ def _extras(ctx: Any, dtype: torch.dtype, stream: Stream, row: int = 0) -> Matmu
 
 
 def check_gradient(role: str, product: Product) -> None:
-    """``GradError`` where that product is a palette's: its elements are none that an index was given for."""
+    """The error of a product that is refused; ``GradError`` where it is a palette's, whose indices are for others."""
+    if product.refusal:
+        refuse(product.refusal)
     if product.palette:
         raise GradError(
             message(

@@ -18,7 +18,7 @@ from ..lazy_dynamo import assume_constant_result
 from ..seeds import Site
 from .operators import quantize_op
 
-__all__ = ["OUTPUTS", "alpha_of", "epilogue", "finished"]
+__all__ = ["OUTPUTS", "alpha_of", "epilogue", "finished", "with_library_nans"]
 
 #: Dtype of a result -> the roundings by which cuBLASLt gets there: to float32, then to fewer bits.
 OUTPUTS = {
@@ -137,6 +137,30 @@ def finished(
     # An addend of -0 changes nothing, zeros included.
     addend = _one(acc) * -0.0 if bias is None else bias.float()
     return epilogue(scaled, _one(acc), None, addend, cast, last).to(dtype)
+
+
+#: Dtype -> integers of its width, and the NaN that cuBLASLt writes.
+_NANS = {
+    torch.float32: (torch.int32, 0x7FFFFFFF),
+    torch.bfloat16: (torch.int16, 0x7FFF),
+    torch.float16: (torch.int16, 0x7FFF),
+    torch.float8_e4m3fn: (torch.uint8, 0x7F),
+    torch.float8_e5m2: (torch.uint8, 0x7F),
+}
+
+
+def with_library_nans(result: Tensor) -> Tensor:
+    """``result`` with the bits of cuBLASLt's NaN wherever it is NaN; itself in a dtype that cuBLASLt does not write.
+
+    Example:
+        >>> from gemmsim.ops.product.scaled_epilogue import with_library_nans
+        >>> with_library_nans(torch.tensor([float("nan")])).view(torch.int32).item() == 0x7FFFFFFF
+        True
+    """
+    if result.dtype not in _NANS:
+        return result
+    integers, bits = _NANS[result.dtype]
+    return result.view(integers).masked_fill(result.float().isnan(), bits).view(result.dtype)
 
 
 def _one(like: Tensor) -> Tensor:
