@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from gemmsim.arithmetic import Accumulator, Chunked, Interleaved, Pairwise, Promote, Sequential, SplitK, Tree
+from gemmsim.arithmetic import Accumulator, Chunked, Interleaved, Pairwise, Promote, Scaled, Sequential, SplitK, Tree
 from gemmsim.arithmetic.compensated import Compensated
 from gemmsim.arithmetic.totals import How, levels_of
 from gemmsim.arithmetic.tree import Node
@@ -85,8 +85,10 @@ def is_scheduled(one: Accumulator) -> bool:
 
 
 def has_schedule(accumulator: Accumulator) -> bool:
-    """Whether ``accumulator`` or an order inside it is scheduled."""
-    return isinstance(accumulator, Blocks) and (is_scheduled(accumulator) or has_schedule(accumulator.inner))
+    """Whether ``accumulator`` or an order inside it is scheduled; groups of block formats are not looked into."""
+    if not isinstance(accumulator, Blocks) or isinstance(accumulator, Scaled):
+        return False
+    return is_scheduled(accumulator) or has_schedule(accumulator.inner)
 
 
 def innermost(accumulator: Accumulator) -> Accumulator:
