@@ -23,6 +23,7 @@ NAMES = (
     "studies",
     "emulation",
     "emulation_capture",
+    "libraries",
 )
 
 

@@ -50,7 +50,7 @@ class emulate:
             product in a context begins one. None: the process continues the count of the last context of the same
             config and seed (``gemmsim.emulation.state_dict`` saves its counts). A function without arguments gives the
             number of the present step instead, as a trainer counts it.
-        unknown: what happens where nobody knows what a library chooses or computes. "raise" (as None): UnknownPlan.
+        unknown: what happens where it is not known what a library chooses or computes. "raise" (as None): UnknownPlan.
             "chain": one chain of the library's instruction, which an audit lists as assumed.
 
     Contexts nest; inside the inner one, only the inner one applies. A context applies in this thread only
@@ -62,7 +62,7 @@ class emulate:
             for patterns that match none of its modules.
         SeedError: for an invalid seed or step.
         UnsupportedSpec, GradError: in the context, for products that a spec has no meaning for, naming call and module.
-        UnknownPlan: in the context and in backward passes, for products of which nobody knows what a library computes:
+        UnknownPlan: in the context and in backward passes, for products whose plan by a library is not known:
             shapes that its table lacks, float32 operands, batches, convolutions.
 
     Example:

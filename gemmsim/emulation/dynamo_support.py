@@ -183,7 +183,7 @@ def _handed_on(error: Exception) -> Exception:
     kind: Any = type(error)
     members = {"__module__": kind.__module__, "remove_dynamo_frames": lambda self: error.with_traceback(None)}
     found: Any = type(kind.__name__, (ShortenTraceback, kind), members)
-    _, given, *_ = error.__reduce__()  # as pickles make it again
+    given = error.__reduce__()[1]  # as pickles make it again
     passed: Exception = found(*given, first_useful_frame=None)
     return passed
 

@@ -17,7 +17,7 @@ from gemmsim.ops.product.refusals import refused_later
 
 __all__ = ["SEPARATOR", "UNKNOWN", "LibraryFormats", "Planned", "ProductCall", "of_number", "planned", "unplanned"]
 
-#: What to do where nobody knows what the library computes: raise UnknownPlan, or go on with one chain.
+#: What to do where it is not known what the library computes: raise UnknownPlan, or go on with one chain.
 UNKNOWN = ("raise", "chain")
 _ROLES = ("fprop", "dgrad", "wgrad")
 #: Between the name of a call site and what observers say about the plan of each role.
@@ -139,10 +139,10 @@ def _in_role(error: UnknownPlan, role: str, where: str) -> UnknownPlan:
 def planned(number: int, call: ProductCall) -> Planned:
     """The plan of a product by the library of this number.
 
-    A gradient of which nobody knows what the library computes is no error here: it may never be asked for.
+    A gradient whose plan is not known is no error here: it may never be asked for.
 
     Raises:
-        UnknownPlan: for a forward product of which nobody knows; LibraryError: for one that the library rejects.
+        UnknownPlan: for a forward product whose plan is not known; LibraryError: for one that the library rejects.
     """
     formats = of_number(number)
     fprop, words = _of_role(formats, call)
@@ -193,8 +193,9 @@ _DO = (
 
 
 def _evidence(level: str, call: ProductCall) -> str:
-    """Where something is added before the rounding, nobody has compared the whole with a GPU."""
-    return "inferred" if call.register and level == "silicon" else level
+    """Where something is added before the rounding, the whole was not compared with a GPU; scaled sums were."""
+    added = call.register and call.a.itemsize > 1
+    return "inferred" if added and level == "silicon" else level
 
 
 def _product(text: str, call: ProductCall) -> Product:

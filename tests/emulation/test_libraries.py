@@ -235,6 +235,8 @@ def test_scaled_products_are_those_of_scaled_mm(gpu):
                 found = torch._scaled_mm(*given, **more, out_dtype=dtype, use_fast_accum=fast)
             assert torch.equal(found.view(torch.uint8), want.view(torch.uint8))
             assert [(one.source, one.shape) for one in report] == [("bound", (1, 24, 256, 48))]
+            plan = lib.plan(24, 48, 256, "e4m3", out=dtype, fast_accumulation=fast)
+            assert report.evidence == {plan.evidence: 1}
             assert ("promote" in report.records[0].spec) == (not fast)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import gemmsim as gs
 from gemmsim.libraries import LibraryError, UnknownPlan, cublaslt
+from gemmsim.reference import gemm
 
 SIZES = (96, 2950, 4096, 20008)
 PAIRS = [("gb200", "12.8"), ("gb200", "13.1"), ("gb300", "13.1"), ("h100", "13.1")]
@@ -302,6 +303,13 @@ def test_a_loss_is_the_first_line():
     assert whole.lost == 0 and "never enter" not in whole.explain()
     one = planned("gb200", 1, 8, 129, "fp16", config(66, 2, 0, 0, 35))
     assert one.lost == 1 and "The last term of 129" in one.explain()
+
+
+def test_a_sum_of_ones_shows_the_loss():
+    """As the library was found to compute 1 x 8 x 8648 with 9 slices."""
+    for gpu in ("h100", "gb200", "gb300"):
+        spec = planned(gpu, 1, 8, 8648, "fp16", config(66, 9, 0, 0, 35), out="fp32").spec
+        assert gemm([[1.0] * 8648], [[1.0]] * 8648, spec) == [[8640.0]]
 
 
 def test_beyond_64_slices_the_loss_is_not_verified():

@@ -36,7 +36,7 @@ class Record:
     integers, which are exact.
     ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None if they were not counted.
     ``family``, ``evidence``, ``source``: of the plan by which a library chose the spec, as ``gemmsim.libraries.Plan``
-    has them ("chain", "unverified", "assumed" where nobody knows); "" where no library chose.
+    has them ("chain", "unverified", "assumed" where the plan is not known); "" where no library chose.
     """
 
     op: str
@@ -110,7 +110,7 @@ class Report:
     def evidence(self) -> dict[str, int]:
         """How sure it is what libraries compute: level -> number of products; empty where no library chose a spec.
 
-        "silicon", "inferred", "unverified", and "assumed" for one chain in the place of what nobody knows.
+        "silicon", "inferred", "unverified", and "assumed" for one chain in the place of an unknown plan.
         """
         levels = ["assumed" if record.source == "assumed" else record.evidence for record in self.planned]
         return {level: levels.count(level) for level in (*_LEVELS, "assumed") if level in levels}

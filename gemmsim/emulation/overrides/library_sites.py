@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.ops.lazy_dynamo import assume_constant_result
+from gemmsim.ops.product.affine_plan import AffinePlan
 
 from ..dynamo_support import errors_as_they_are
 from ..library_plans import SEPARATOR, LibraryFormats, ProductCall, of_number, planned, unplanned
@@ -44,29 +45,53 @@ def settled(
         return at
     m, k = (1 if a.dim() == 1 else a.shape[-2]), a.shape[-1]
     n = b.shape[-2] if linear else 1 if b.dim() == 1 else b.shape[-1]
-    outer = a.shape[:-2].numel() if linear else torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
-    batch, m = (1, m * outer) if linear else (outer, m)
-    # A plan is of one shape: a range makes constants of the sizes that compiled code has as symbols.
-    sizes = (range(batch).stop, range(m).stop, range(n).stop, range(k).stop)
-    how = (plan.number, *sizes, a.dtype, b.dtype, out, linear, register, fast)
+    batch = 1
+    if linear:
+        m = a.shape[:-1].numel()
+    elif a.dim() > 2 or b.dim() > 2:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]).numel()
+    how = (a.dtype, b.dtype, out, linear, register, fast)
     name = f"|{at.kind}" if at.name is None else at.name
-    return at._replace(plan=_plan(name, *how), name=_name(name, *how))
+    if torch.compiler.is_compiling():
+        # A plan is of one shape: a range makes constants of the sizes that compiled code has as symbols.
+        sizes = (range(batch).stop, range(m).stop, range(n).stop, range(k).stop)
+        return at._replace(plan=_plan(name, plan.number, *sizes, *how), name=_name(name, plan.number, *sizes, *how))
+    found = _found(name, plan.number, int(batch), int(m), int(n), int(k), *how)
+    return at._replace(plan=found[0], name=found[1])
 
 
 @assume_constant_result
-def _plan(name: str, number: int, *call: Any) -> Any:
+def _plan(*given: Any) -> Any:
     with errors_as_they_are():
-        found = planned(number, ProductCall(*call))
-    if found.unknown == (None, None, None):
-        return found.plan
+        return _found(*given)[0]
+
+
+@assume_constant_result
+def _name(*given: Any) -> str:
+    return _found(*given)[1]
+
+
+#: Arguments of ``_found`` -> its result, of products all of whose gradients are known.
+_KNOWN: dict[Any, tuple[AffinePlan, str]] = {}
+_MOST_KNOWN = 65536
+
+
+def _found(*given: Any) -> tuple[AffinePlan, str]:
+    """The plan, and the name of the call site with what observers say: of a name, a number and a ``ProductCall``."""
+    known = _KNOWN.get(given)
+    if known is not None:
+        return known
+    name, number, *call = given
+    made = planned(number, ProductCall(*call))
+    text = SEPARATOR.join((name, *made.words))
+    if made.unknown == (None, None, None):
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[given] = made.plan, text
+        return made.plan, text
     path, _, kind = name.rpartition("|")
     path = path or path_running()
-    return found.refusing(kind + (f" of module {path!r}" if path else ""))
-
-
-@assume_constant_result
-def _name(name: str, number: int, *call: Any) -> str:
-    return SEPARATOR.join((name, *planned(number, ProductCall(*call)).words))
+    return made.refusing(kind + (f" of module {path!r}" if path else "")), text
 
 
 def settled_as_chain(at: Site, dtype: torch.dtype) -> Site:
@@ -90,7 +115,7 @@ def _chain_plan(number: int, kind: str, dtype: torch.dtype) -> Any:
 
 
 def check_may_be_unknown(at: Site, what: str) -> None:
-    """Refuses a call with ``what``, which nobody has compared with a GPU, unless the rule goes on where that is so.
+    """Refuses a call with ``what``, which was not compared with a GPU, unless the rule goes on with what is unknown.
 
     Raises:
         UnknownPlan: unless the rule goes on.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,38 +51,44 @@ def _scaled_mm(
     if (scale_a.numel() == 1) != (scale_b.numel() == 1) and min(a.shape[0], b.shape[1]) > 1:
         return NotImplemented
     dtype = a.dtype if out_dtype is None else out_dtype
-    return _finished(at, a, b, scale_a, scale_b, bias, scale_result, dtype, use_fast_accum)
+    return _finished(at, a, b, _Ends(scale_a, scale_b, bias, scale_result, dtype), use_fast_accum)
 
 
-def _finished(
-    at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
-    dtype: torch.dtype, fast: bool,
-) -> Tensor:  # fmt: skip
+class _Ends(NamedTuple):
+    """What follows the sums: the arguments of ``finished`` after them."""
+
+    scale_a: Tensor
+    scale_b: Tensor
+    bias: Tensor | None
+    last: Tensor | None
+    dtype: torch.dtype
+
+
+def _finished(at: Site, a: Tensor, b: Tensor, ends: _Ends, fast: bool) -> Tensor:
     """The scaled product. The spec's own output cast rounds the scaled sums, not the sums."""
     if by_library(at):
-        return _finished_by_library(at, a, b, scale_a, scale_b, bias, last, dtype, fast)
+        return _finished_by_library(at, a, b, ends, fast)
     plan, out = at.plan, "fp32"
     if plan is not None and plan.is_plain and plan.fprop.spec is not None:
         specs = (plan.fprop.spec, plan.dgrad.spec, plan.wgrad.spec)
         out = _last_cast(plan.fprop.spec)
         plan = plan if out == "fp32" else _registers(*specs)
     acc = product(at._replace(plan=plan), a.float(), b.float())
-    return finished(acc, scale_a, scale_b, bias, last, dtype, out)
+    return finished(acc, *ends, out)
 
 
-def _finished_by_library(
-    at: Site, a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None, last: Tensor | None,
-    dtype: torch.dtype, fast: bool,
-) -> Tensor:  # fmt: skip
-    """The scaled product as ``gemmsim.scaled_mm`` gives it. Biases and factors of rows, which nobody has compared with
-    a GPU, are unknown."""
-    if bias is not None or max(scale_a.numel(), scale_b.numel()) > 1:
-        check_may_be_unknown(at, "a bias" if bias is not None else "a factor for each row and column")
+def _finished_by_library(at: Site, a: Tensor, b: Tensor, ends: _Ends, fast: bool) -> Tensor:
+    """The scaled product as ``gemmsim.scaled_mm`` gives it.
+
+    A bias and factors of rows, which were not compared with a GPU, are unknown.
+    """
+    if ends.bias is not None or max(ends.scale_a.numel(), ends.scale_b.numel()) > 1:
+        check_may_be_unknown(at, "a bias" if ends.bias is not None else "a factor for each row and column")
     if 0 in (*a.shape, b.shape[1]):
-        return a.new_zeros(a.shape[0], b.shape[1], dtype=dtype)
-    at = settled(at, a, b, dtype, register=True, fast=fast)
+        return a.new_zeros(a.shape[0], b.shape[1], dtype=ends.dtype)
+    at = settled(at, a, b, ends.dtype, register=True, fast=fast)
     acc = product(at, a.float(), b.float())
-    return with_library_nans(finished(acc, scale_a, scale_b, bias, last, dtype))
+    return with_library_nans(finished(acc, *ends))
 
 
 @assume_constant_result
