@@ -190,6 +190,19 @@ def test_a_batch_by_a_matrix_is_one_product():
         a.mT @ inputs(2, 48)
 
 
+def test_examples_of_vmap_are_a_batch():
+    a, b = inputs(3, 4, 32), inputs(32, 48)
+    call = torch.vmap(lambda x: x @ b)
+    with gs.emulate(LIBRARY), pytest.raises(UnknownPlan, match="a batch of 3"):
+        call(a)
+    with gs.emulate(LIBRARY, unknown="chain"):
+        same(call(a), gs.qmatmul(a, b, "bf16 : hw(hopper, wgmma, bf16) -> bf16"))
+    with gs.emulate(LIBRARY):  # one example alone, seen through a transform
+        loss = lambda w: (a[0] @ w).float().sum()  # noqa: E731
+        with pytest.raises(UnknownPlan, match="in wgrad of matmul: 32 x 48 x 4"):
+            torch.func.grad(loss)(b)
+
+
 def test_vectors_and_sizes_of_zero():
     chosen = {(4, 1, 32): ONE_CHAIN, (1, 1, 32): ONE_CHAIN}
     a, b = inputs(4, 32), inputs(32)

@@ -56,8 +56,21 @@ def settled(
         # A plan is of one shape: a range makes constants of the sizes that compiled code has as symbols.
         sizes = (range(batch).stop, range(m).stop, range(n).stop, range(k).stop)
         return at._replace(plan=_plan(name, plan.number, *sizes, *how), name=_name(name, plan.number, *sizes, *how))
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        batch *= max(_examples(a), _examples(b))
     found = _found(name, plan.number, int(batch), int(m), int(n), int(k), *how)
     return at._replace(plan=found[0], name=found[1])
+
+
+def _examples(t: Tensor) -> int:
+    """How many examples ``torch.vmap`` has in a tensor."""
+    count, functorch = 1, torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(t):
+        inner = functorch.get_unwrapped(t)
+        if functorch.is_batchedtensor(t):
+            count *= inner.shape[functorch.maybe_get_bdim(t)]
+        t = inner
+    return count
 
 
 @assume_constant_result
