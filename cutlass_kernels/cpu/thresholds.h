@@ -82,6 +82,12 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;
 // K of 2^18 to 2^22 with 1 to 8 rows.
 constexpr double MOST_PANEL_BYTES = 8 << 20, PANELS_PER_OPERANDS = 2;
 
+// Rows of B ahead of the packed one that are prefetched. benchmarks/libraries.py, one row times 4096 x 1024.
+constexpr int64_t PREFETCHED_ROWS = 32;
+
+// Panels of this many bytes are packed a part at a time if they are used once, by one block of rows. benchmarks/libraries.py, the same.
+constexpr double LEAST_BYTES_USED_ONCE = 1 << 20;
+
 // Multiply-adds below which one thread computes a product, and below which a thread takes whole products of a batch. benchmarks/gemm.py,
 // small products and batches.
 constexpr double LEAST_THREADED_WORK = 65536, MOST_WORK_OF_A_BATCH = 4e6;

@@ -33,6 +33,15 @@ inline void permute_terms(const Request& r, int level, int64_t begin, int64_t en
     for (int64_t q = begin; q < end; q += n) permute_terms(r, level + 1, q, q + n < end ? q + n : end, kmap);
 }
 
+// Whether terms are read in the order of k.
+inline bool in_order(const Request& r) {
+    for (int w = 0; w < r.wrapper_count; ++w) {
+        const int order = r.wrappers[w].order;
+        if (order == SHUFFLED || order == INTERLEAVED || (order == SCHEDULED && r.schedule->terms)) return false;
+    }
+    return true;
+}
+
 struct TermOrder {
     std::vector<int64_t> kmap, position;  // interleaved: k of each place; reordered: place of each term; else empty
     const int64_t* permutation = nullptr;  // shuffled: the term of each k; else null

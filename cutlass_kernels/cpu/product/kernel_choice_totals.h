@@ -211,8 +211,8 @@ inline Combination choose_combination(const Request& r, const Cast& c, int carri
     const double totals = r.method == INTEGER && !r.integer.is_signed ? fmax(f.bound, (double)r.k * ldexp(1.0, r.integer.bits)) : f.bound;
     const double bound = (met(r, totals) + least(c)) * growth(c, 1);  // includes a C that is added last
     const bool own = c.mode != RNE && odd && directed != Isa::NEAREST;
-    const bool safe = !any && f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 && !(c.flags & NO_SUBNORMALS) &&
-                      bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
+    const bool safe = !any && f.finite && totals_finite(r, f, bound) && (c.mode == RNE || own) && c.p <= i.bits - 2 &&
+                      !(c.flags & NO_SUBNORMALS) && bound < c.hi && -bound > c.lo && bound < ldexp(1.0, i.emax - (i.bits - c.p + 1));
     return Combination{!safe ? Combine::ANY_MODE : own ? Combine::DIRECTED : Combine::NEAREST, odd};
 }
 

@@ -158,6 +158,12 @@ template <class T> inline void copy_row(T* to, const float* from, int64_t n) {
     else memcpy(to, from, (size_t)n * sizeof(float));
 }
 
+// Prefetches a part of a row that will be read. Processors prefetch no rows that are pages apart by themselves.
+inline void prefetch_row(const char* from, int64_t bytes) {
+    constexpr int64_t LINE = 64;
+    for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at);
+}
+
 // Packs `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Each row of B is read across
 // all panels at once, so that memory accesses are long. `stats` null: bounds are not needed.
 template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
@@ -167,12 +173,14 @@ template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix&
     const bool late = (cast.flags & PRESENT) && m.dtype != F64 && !columns;  // round whole panels in one call
     const bool copy = m.dtype == F32 && carrier == 0 && m.col_stride == 1;
     const Cast none = {};
+    const int64_t ahead = PREFETCHED_ROWS * m.row_stride;
     if (m.cols - col0 < panels * nr) memset(dst + (panels - 1) * size, 0, (size_t)size * sizeof(T));
     for (int64_t k = 0; !columns && k < m.rows; ++k)
         for (int64_t p = 0; p < panels; ++p) {
             const int64_t first = col0 + p * nr, count = m.cols - first < nr ? m.cols - first : nr,
                           at = k * m.row_stride + first * m.col_stride;
             T* to = dst + p * size + place(where, k) * nr;
+            if (m.col_stride == 1) prefetch_row(m.data + (at + ahead) * dtype_size(m.dtype), count * dtype_size(m.dtype));
             if (copy && (late || !(cast.flags & PRESENT))) copy_row(to, (const float*)m.data + at, count);
             else load_operand(isa, carrier, m, at, m.col_stride, count, late ? none : cast, (char*)to);
         }

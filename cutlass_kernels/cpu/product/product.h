@@ -43,12 +43,12 @@ template <class T> struct Product : Operands {
     const int carrier, kind_carrier, nr;
     const int64_t panels, blocks;
     int64_t block_rows;
+    const bool planned;   // the choice of kernel depends on the data
     const bool streamed;  // tiles' panels have some of the terms at a time (product/streamed.h)
     const TermOrder order;
     const Members* const members;   // members of a palette, and `r` is one of them; else null
     const Table<T>* const table;    // table of products, if operands are codes; else null
     const EventArgs* const events;  // counts of events; null: not requested
-    const bool planned;  // the choice of kernel depends on the data
     const LowestBits lowest;
     const ExponentFields fields;
     mutable std::atomic<bool> several_tiles_pay{true};  // false once a block found other kernels faster
@@ -56,9 +56,9 @@ template <class T> struct Product : Operands {
     Product(const Isa& i, const GemmArgs& args, const Request& req, int c, const Members* palette = nullptr, const Gather* tables = nullptr,
             const Table<T>* products = nullptr, const EventArgs* counted = nullptr)
         : Operands{args, req, tables, products != nullptr}, isa(i), carrier(sizeof(T) == 4 ? 0 : 1), kind_carrier(c), nr(i.nr[carrier]),
-          panels((args.n + nr - 1) / nr), blocks((args.m + MR - 1) / MR), streamed(streams(products)),
+          panels((args.n + nr - 1) / nr), blocks((args.m + MR - 1) / MR),
+          planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))), streamed(streams(products)),
           order(palette ? TermOrder() : TermOrder(req, args.k, !streamed)), members(palette), table(products), events(counted),
-          planned(palette || req.method >= LONG || (c != 2 && !all_native(req, carrier))),
           lowest(isa, req, args.m, carrier == 0 && c == 0 && planned && !palette && !products),
           fields(isa, req, args.m, carrier == 0 && !palette && !products) {
         // A block of rows is packed once and used with all of B. It has up to half a megabyte, but leaves enough blocks for the threads.
@@ -75,6 +75,7 @@ template <class T> struct Product : Operands {
 #endif
         const double of_a = codes ? sizeof(Code) : dtype_size(g.a_dtype), of_b = codes ? sizeof(Code) : dtype_size(g.b_dtype);
         const double packed = (double)(MR + panels * nr) * (double)sizeof(T), operands = (double)g.m * of_a + (double)g.n * of_b;
+        if (blocks == 1 && !planned && !codes && in_order(r) && packed * (double)g.k >= LEAST_BYTES_USED_ONCE) return true;
         return packed * (double)g.k >= MOST_PANEL_BYTES && packed > PANELS_PER_OPERANDS * operands;
     }
 
@@ -142,7 +143,8 @@ template <class T> struct Product : Operands {
         runner.block.scales = g.extras ? g.extras->scales : nullptr;
         runner.block.counts_overflows = overflows != nullptr;
         runner.block.has_panels = runner.block.may_scale = true;
-        runner.block.several_tiles = several_tiles_pay && !r.hardware.first && OF_ROWS * ((row1 < g.m ? row1 : g.m) - row0) >= ROWS_IN_USE * (row1 - row0);
+        runner.block.several_tiles =
+            several_tiles_pay && !r.hardware.first && OF_ROWS * ((row1 < g.m ? row1 : g.m) - row0) >= ROWS_IN_USE * (row1 - row0);
         runner.choose_kernels();
         if (runner.asks_for_midpoints()) {
             runner.block.midpoints = few_midpoints(packed_a, count, low_of_b(packed_b, p0)) ? Block::FEW : Block::MANY;

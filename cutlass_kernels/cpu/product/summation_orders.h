@@ -64,8 +64,7 @@ template <class T> struct Compose {
     template <class F> void pieces(const Parts<T>& all, const F& piece) const {
         const int64_t rest = r.hardware.first ? all.count() % r.hardware.first : 0;
         if (rest) piece(Parts<T>{terms, all.begin, all.begin + rest, all.out}, true);
-        if (rest < all.count() || !rest)
-            piece(Parts<T>{terms, all.begin + rest, all.end, all.out}, is_filled_up(r, all.count() - rest));
+        if (rest < all.count() || !rest) piece(Parts<T>{terms, all.begin + rest, all.end, all.out}, is_filled_up(r, all.count() - rest));
     }
     void run_kernel(Kernel k, const Parts<T>& parts) const {
         switch (k) {
@@ -298,8 +297,7 @@ template <class T> struct Compose {
             for (int j = 0; j < base.cols; ++j) {
                 T& v = s[i * nr + j];
                 const T y = x[i * nr + j];
-                const uint32_t R =
-                    c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, stream, c.rbits) : 0;
+                const uint32_t R = c.mode >= SR ? draw_step(base.seed, base.row0 + i, base.col0 + j, (uint64_t)index, stream, c.rbits) : 0;
                 v = (T)sum_of((double)v, (double)y, c, R, m.odd);
             }
     }
