@@ -21,7 +21,7 @@ Node: TypeAlias = "int | tuple[Node, Node]"
 _TOKEN = re.compile(r"\s*(\d+|[()+])")
 _EXAMPLE = "(3+(0+2))+1"
 #: Leaves of a tree; more are an order with a rule, which another constructor says.
-_MOST_LEAVES = 1024
+_MOST_LEAVES = 256
 
 
 class _TreeKind(Kind):
@@ -133,7 +133,11 @@ class Tree(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """``fmt``; without one, the accumulator around this one knows the register."""
+        """``fmt``; without one, the accumulator around this one knows the register.
+
+        Raises:
+            SpecError: without ``fmt``.
+        """
         if self.fmt is None:
             raise spec_error(
                 f"{self} by itself",

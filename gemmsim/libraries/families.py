@@ -58,7 +58,7 @@ def result_text(call: Call) -> str:
     """
     if call.out == "fp32" or call.a not in FP8:
         return f" -> {call.out}"
-    return f" -> fp32 -> {call.out}" + ("/sat" if call.out in FP8 else "")
+    return f" -> fp32 -> {call.out}" + ("/satfinite" if call.out in FP8 else "")
 
 
 def chain_order(call: Call, family: str, profile: Profile) -> Order | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from gemmsim.arithmetic import Accumulator, Tree
-from gemmsim.arithmetic.wrappers import Blocks
 
 __all__ = ["additions", "deterministic", "probabilistic"]
 
@@ -29,13 +28,13 @@ def additions(accumulator: Accumulator, k: int) -> float | None:
     inner = getattr(accumulator, "inner", None)
     if inner is None:
         return None
-    if not isinstance(accumulator, Blocks):
-        return additions(inner, k) if name == "shuffled" else None
-    if accumulator.lost(k):
+    if name == "shuffled":
+        return additions(inner, k)
+    if name not in ("chunked", "promote", "pairwise", "interleaved", "splitk") or accumulator.lost(k):
         return None
-    sizes = [size for count, size in accumulator.sizes(k) if count and size]
-    totals = sum(count for count, _ in accumulator.sizes(k))
-    return _sum(additions(inner, max(sizes, default=0)), _of_totals(accumulator.how, totals))
+    sizes = [(count, size) for count, size in accumulator.sizes(k) if count and size]  # type: ignore[attr-defined]
+    longest, totals = max((size for _, size in sizes), default=0), sum(count for count, _ in sizes)
+    return _sum(additions(inner, longest), _of_totals(accumulator.how, totals))  # type: ignore[attr-defined]
 
 
 def deterministic(accumulator: Accumulator, k: int) -> float | None:
