@@ -80,6 +80,7 @@ class Sizes:
     losses: int = 400
     exact_edge: int = 3072
     sums: tuple[tuple[int, int, int], ...] = SHAPES  # of products with random operands beside all known orders
+    slices: int = 12  # the most of these orders
 
 
 @dataclass
@@ -105,9 +106,7 @@ class Work:
         def refused_or_done() -> Any:
             try:
                 return work()
-            except AssertionError:
-                raise
-            except Exception as error:
+            except (gs.libraries.LibraryError, gs.libraries.UnknownPlan, RuntimeError, TypeError) as error:
                 lost = gpu_is_lost()
                 assert not lost, lost
                 return {"refused": f"{type(error).__name__}: {' '.join(str(error).split()[:60])}"}
@@ -174,19 +173,22 @@ def _outputs(row: Row) -> tuple[str, ...]:
     return (row.out,) if serial else ("fp32", row.out)
 
 
+def _run_widest(work: Work, row: Row, a: Tensor, b: Tensor) -> tuple[str, Tensor]:
+    """The product in the first of its outputs that the library takes this algorithm for, and that output's name."""
+    *first, last = _outputs(row)
+    for out in first:
+        try:
+            return out, _run(work, row, a, b, out)
+        except gs.libraries.LibraryError:
+            continue
+    return last, _run(work, row, a, b, last)
+
+
 def compared(work: Work, row: Row) -> dict[str, Any]:
     """The bits of a product by the row's algorithm beside those of its plan, on a sample of rows and columns."""
     library, edge = work.library(work.sizes.workspaces[0]), work.sizes.edge
     a, b = _operands(row, row.K)
-    refusals = []
-    for out in _outputs(row):
-        try:
-            got = _run(work, row, a, b, out)
-            break
-        except gs.libraries.LibraryError as error:
-            refusals.append(f"{out}: {' '.join(str(error).split()[:30])}")
-    else:
-        return {"shape": [row.M, row.N, row.K], "refused": "; ".join(refusals)}
+    out, got = _run_widest(work, row, a, b)
     call = (row.M, row.N, row.K, row.a, row.b, out)
     plan = library.plan(*call, config=row.config, fast_accumulation=row.fast)
     rows, columns = _sample(row.M, edge), _sample(row.N, edge)
@@ -245,7 +247,8 @@ def unknown_orders(work: Work) -> None:
 
         def ask(row: Row = row) -> dict[str, Any]:
             def product(a: Tensor, b: Tensor) -> Tensor:
-                return _run(work, row, a.to(_DTYPES[row.a]).cuda(), b.to(_DTYPES[row.b]).cuda(), "fp32")
+                one, other = a.to(_DTYPES[row.a]).cuda(), b.to(_DTYPES[row.b]).cuda().contiguous()
+                return _run_widest(work, row, one, other)[1]
 
             pairs = pairs_of(row.K)
             return {"config": list(row.config), "met": met_after(product, (row.M, row.N, row.K), row.a, pairs)}
@@ -254,9 +257,9 @@ def unknown_orders(work: Work) -> None:
 
 
 def _without_plan(work: Work) -> list[Row]:
-    """The smallest row of each kind that the library has no plan for, in 16 bits."""
+    """The smallest row of each kind without a plan, in 16 bits; of 64 terms or more where there is one."""
     library, found = work.library(work.sizes.workspaces[0]), {}
-    for row in sorted(recorded(work, work.sizes.workspaces[0]), key=lambda row: row.size):
+    for row in sorted(recorded(work, work.sizes.workspaces[0]), key=lambda row: (row.K < 64, row.size)):
         if row.a in ("e4m3", "e5m2") or row.kind in found or row.size > work.sizes.elements:
             continue
         try:
@@ -269,29 +272,29 @@ def _without_plan(work: Work) -> list[Row]:
 def wide_vectors(work: Work) -> None:
     """Vectors by option 10 above the largest output that has a plan: how many lanes they have."""
     rows = [row for row in recorded(work, work.sizes.workspaces[0]) if (row.config[0], row.config[5]) == (13, 10)]
-    wide = [row for row in rows if row.M * row.N > 4096 and row.size <= work.sizes.elements]
+    wide = [row for row in rows if row.M * row.N > 4096 and row.K >= 256 and row.size <= work.sizes.elements]
     for row in sorted(wide, key=lambda row: row.M * row.N)[:: max(1, len(wide) // 20)]:
 
         def ask(row: Row = row) -> dict[str, Any]:
             a, b = _operands(row, row.K)
             sampled = _sample(row.M, 64), _sample(row.N, 64)
-            got = _run(work, row, a, b, "fp32")[sampled[0]][:, sampled[1]]
+            got = _run_widest(work, row, a, b)[1].cpu()[sampled[0]][:, sampled[1]]
             specs = [f"{row.a} : interleaved({lanes}, fp32, halves, width=4)" for lanes in range(4, 65, 2)]
-            return {"shape": [row.M, row.N, row.K], **closest(got, a[sampled[0]], b[:, sampled[1]], specs)}
+            return {"shape": [row.M, row.N, row.K], **closest(got, a.cpu()[sampled[0]], b.cpu()[:, sampled[1]], specs)}
 
         work.measure(f"wide vectors/{row.a}/{row.M}x{row.N}x{row.K}", ask)
 
 
 def unmeasured(work: Work) -> None:
     """Arithmetic that nobody has published (library_unmeasured)."""
-    for name, ask in experiments(work.sizes.exact_edge, work.sizes.sums).items():
+    for name, ask in experiments(work.sizes.exact_edge, work.sizes.sums, work.sizes.slices).items():
         work.measure(f"unmeasured/{name}", ask)
 
 
 def backends(work: Work) -> None:
     """The specs of plans on the GPU and on the host: equal, or a failure."""
     for spec in SPECS:
-        work.measure(f"backends/{spec}", lambda spec=spec: both(spec), limit=240.0)
+        work.results.measure(PART, f"backends/{spec}", lambda spec=spec: both(spec), limit=240.0)
 
 
 def both(spec: str) -> dict[str, int]:

@@ -28,19 +28,20 @@ def met_after(
 ) -> list[list[int]]:
     """[i, j, n]: n of the K terms had been added by the time that terms i and j met; the two are the last of them.
 
-    ``product`` multiplies (M, K) by (K, N) in ``fmt``, float32 here; of a row, term i is large, j its negative and each
-    other one small. What is left at the end are the small terms that came later. Column 0 is read. In 16-bit outputs
-    counts of more than 2048 (bfloat16: 256) later terms are rounded.
+    ``product`` multiplies (M, K) by (K, N) in ``fmt``, float32 here; of a row (of a column, where there are more of
+    them) term i is large, j its negative and each other one small. What is left at the end are the small terms that
+    came later. In 16-bit outputs counts of more than 2048 (bfloat16: 256) later terms are rounded.
     """
     M, N, K = shape
     large, small = _LARGE_AND_SMALL[fmt]
     found: list[list[int]] = []
-    todo = list(pairs)
-    for first in range(0, len(todo), M):
-        some = todo[first : first + M]
-        a = torch.full((M, K), small)
+    todo, many = list(pairs), max(M, N)
+    for first in range(0, len(todo), many):
+        some = todo[first : first + many]
+        probes = torch.full((many, K), small)
         for row, (i, j) in enumerate(some):
-            a[row, i], a[row, j] = large, -large
-        later = product(a, torch.ones(K, N))[: len(some), 0].float().cpu() / small
+            probes[row, i], probes[row, j] = large, -large
+        got = product(probes, torch.ones(K, N))[:, 0] if M >= N else product(torch.ones(M, K), probes.t())[0]
+        later = got[: len(some)].float().cpu() / small
         found += [[i, j, K - round(rest)] for (i, j), rest in zip(some, later.tolist(), strict=True)]
     return found

@@ -154,7 +154,7 @@ def closest(got: Tensor, a: Tensor, b: Tensor, specs: Iterable[str]) -> dict[str
     return {**found, "equal": {spec: found["equal"][spec] for spec in order[:10]}, "guesses": len(guesses)}
 
 
-def tensor_core_specs(fmt: str, operands: str, slices: int = 12) -> list[str]:
+def tensor_core_specs(fmt: str, operands: str, slices: int) -> list[str]:
     """One chain of each instruction, whole K, residue first, or in slices that meet by each scheme that is known."""
     units = [f"hw(hopper, wgmma, {fmt})", f"hw(hopper, mma, {fmt})", f"fused(8, 25, a={fmt})", f"fused(4, 25, a={fmt})"]
     units += [f"hw(hopper, mma, {fmt}, first={block})" for block in (16, 32, 64, 128)]
@@ -225,9 +225,14 @@ _FP8_SPECS = ["e4m3 : hw(hopper, wgmma, e4m3)"] + [
 
 
 def experiments(
-    edge: int = 3072, sums: Sequence[tuple[int, int, int]] = SHAPES
+    edge: int = 3072, sums: Sequence[tuple[int, int, int]] = SHAPES, slices: int = 12
 ) -> dict[str, Callable[[], dict[str, Any]]]:
-    """Name -> what measures it; ``edge``: rows and columns of products with exact sums, ``sums``: shapes of others."""
+    """Name -> what measures it.
+
+    Args:
+        edge: rows and columns of products with exact sums.
+        sums: shapes of products of random operands, which stand beside known orders of up to so many ``slices``.
+    """
     found: dict[str, Callable[[], dict[str, Any]]] = {}
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         found[f"bias, {name}"] = lambda dtype=dtype: bias(dtype, edge)
@@ -238,8 +243,8 @@ def experiments(
     found["scales of rows and columns, FP8"] = lambda: row_scales(edge)
     for shape in sums:
         words = "x".join(map(str, shape))
-        tf32 = [one for fmt in ("tf32", "tf32/rna", "fp32") for one in tensor_core_specs("tf32", fmt, 4)]
-        wide = tensor_core_specs("bf16", "bf16")
+        tf32 = [one for fmt in ("tf32", "tf32/rna", "") for one in tensor_core_specs("tf32", fmt, slices // 3)]
+        wide = tensor_core_specs("bf16", "bf16", slices)
         found[f"torch.mm in bf16, {words}"] = lambda s=shape, w=wide: _sum_of(_wide_mm, torch.bfloat16, s, w)
         found[f"torch.bmm in bf16, {words}"] = lambda s=shape, w=wide: _sum_of(_wide_bmm, torch.bfloat16, s, w)
         found[f"tf32, {words}"] = lambda s=shape, w=tf32: _sum_of(_tf32, torch.float32, s, w)
