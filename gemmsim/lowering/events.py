@@ -38,6 +38,8 @@ def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
         )
     if spec.arithmetic != "exact":
         return Refusal(f'arithmetic="{spec.arithmetic}" rounds each addition twice')
+    if spec.out is not None and spec.out.via is not None:
+        return Refusal("its output is rounded twice in a row, which is no addition; leave the output out")
     if isinstance(spec.accumulator, Palette):
         return Refusal("a palette has several accumulators; count each of its members")
     refusal = refuses_product(spec, backend)

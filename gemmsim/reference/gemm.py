@@ -103,6 +103,8 @@ def element(
 ) -> float:
     """One element of ``gemm``, before the cast to ``spec.out``, telling ``log`` of each step. Arguments as there."""
     i, j = at
+    if not (spec.has_blocks or isinstance(a, Blocked) or isinstance(b, Blocked) or _draws_in_operands(spec)):
+        return _alone(a, b, spec, at, log, seed, c, select, row0)
     work = _prepare(a, b, spec, seed, c, select, _Place(row0, a_start, b_start))
     columns = [[row[j]] for row in work.columns]
     scales = None if work.scales is None else ([work.scales[0][i]], [work.scales[1][j]])
@@ -111,8 +113,39 @@ def element(
     one = work._replace(
         rows=[work.rows[i]], columns=columns, scales=scales, addend=addend, select=chosen, row0=row0 + i, width=1
     )
+    return _followed(one, j, log)
+
+
+def _draws_in_operands(spec: GemmSpec) -> bool:
+    """Whether casts of operands draw random bits, which belong to places in the whole tensors."""
+    return any(cast is not None and cast.is_stochastic for cast in (spec.cast_a, spec.cast_b))
+
+
+def _alone(
+    a: Any, b: Any, spec: GemmSpec, at: tuple[int, int], log: Log, seed: int, c: Any, select: Any, row0: int
+) -> float:
+    """``element`` where its row of a and its column of b are all it depends on."""
+    i, j = at
+    rows, columns = _matrix(a, "a"), _matrix(b, "b")
+    _check_shapes(rows, columns, b)
+    addend = _addend(spec, c, len(rows), len(columns[0]) if columns else _width(b))
+    chosen = _select(spec, select, len(rows), len(columns[0]) if columns else _width(b))
+    work = _prepare(
+        [rows[i]],
+        [[row[j]] for row in columns],
+        spec,
+        seed,
+        None if addend is None else [[addend[i][j]]],
+        None if chosen is None else [[chosen[i][j]]],
+        _Place(row0 + i),
+    )
+    return _followed(work._replace(width=1), j, log)
+
+
+def _followed(one: _Work, column: int, log: Log) -> float:
+    """The only element of ``one``, which stands in ``column`` of the product, telling ``log`` of each step."""
     ((which, dot),) = next(_dots(one))
-    dot.col, dot.log = j, log
+    dot.col, dot.log = column, log
     for k, (x, y) in enumerate(zip(dot.left, dot.right, strict=True)):
         dot.note("operands", f"a = {x!r}, b = {y!r}", (), 0, 0, None, k)
     return to_float(total(which, dot), dot.unit)
@@ -148,10 +181,7 @@ def _prepare(a: Any, b: Any, spec: GemmSpec, seed: int, c: Any, select: Any, pla
     if isinstance(a, Blocked) or isinstance(b, Blocked) or spec.has_blocks:
         a, b, scales, second = _block_operands(a, b, spec)
     rows, columns = _matrix(a, "a"), _matrix(b, "b")
-    m, k, n = len(rows), len(columns), len(columns[0]) if columns else _width(b)
-    if any(len(row) != k for row in rows) or any(len(row) != n for row in columns):
-        width = len(rows[0]) if rows else k
-        raise ValueError(f"gemm of a ({m}, {width}) and b ({k}, {n}); allowed: (M, K) and (K, N).\n  Transpose one.")
+    m, k, n = _check_shapes(rows, columns, b)
     check_known(spec.accumulator)
     addend = _addend(spec, c, m, n)
     chosen = _select(spec, select, m, n)
@@ -170,6 +200,15 @@ def _prepare(a: Any, b: Any, spec: GemmSpec, seed: int, c: Any, select: Any, pla
         _check_integers(rows, "a", spec)
         _check_integers(columns, "b", spec)
     return _Work(spec, rows, columns, addend, chosen, seed, row0, n, scales, second)
+
+
+def _check_shapes(rows: Matrix, columns: Matrix, b: Any) -> tuple[int, int, int]:
+    """M, K and N of (M, K) and (K, N); ``ValueError`` for other shapes."""
+    m, k, n = len(rows), len(columns), len(columns[0]) if columns else _width(b)
+    if any(len(row) != k for row in rows) or any(len(row) != n for row in columns):
+        width = len(rows[0]) if rows else k
+        raise ValueError(f"gemm of a ({m}, {width}) and b ({k}, {n}); allowed: (M, K) and (K, N).\n  Transpose one.")
+    return m, k, n
 
 
 def _dots(work: _Work) -> Iterator[list[tuple[Accumulator, Dot]]]:

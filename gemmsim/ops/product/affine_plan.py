@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
-from gemmsim.formats import TENSOR_FORMATS, Cast, Format, TensorFormat
+from gemmsim.arithmetic import Accumulator, Chunked, GemmSpec, Palette, Sequential, SpecError, UnsupportedSpec
+from gemmsim.formats import FP64, TENSOR_FORMATS, Cast, Format, TensorFormat
 
 from ..cast_arguments import target_of
 from ..errors import message
@@ -166,7 +166,10 @@ def addend_sum(spec: GemmSpec | None) -> str | None:
     """Spec whose product of a row of ones with a matrix sums the matrix's rows, each sum rounded as in ``spec``."""
     if spec is None:
         return None
-    accumulator = Sequential(spec.accumulator.add_cast, seed=spec.fixed_seed)
+    cast = spec.accumulator.add_cast
+    accumulator: Accumulator = Chunked(1, Sequential(Cast(FP64)), cast)  # each element by itself, exactly
+    if cast.via is None:
+        accumulator = Sequential(cast, seed=spec.fixed_seed)
     return GemmSpec(accumulator=accumulator, arithmetic=spec.arithmetic).key
 
 
