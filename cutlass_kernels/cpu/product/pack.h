@@ -164,6 +164,8 @@ inline void prefetch_row(const char* from, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch(from + at);
 }
 
+constexpr int64_t WIDEST_ROW = 512;  // the most elements of a row of B that are loaded in one call
+
 // Packs `panels` panels of nr columns from col0, each K x nr; missing columns are zero. Each row of B is read across
 // all panels at once, so that memory accesses are long. `stats` null: bounds are not needed.
 template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix& m, int64_t col0, int64_t panels, int nr, const Cast& cast,
@@ -174,6 +176,10 @@ template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix&
     const bool copy = m.dtype == F32 && carrier == 0 && m.col_stride == 1;
     const Cast none = {};
     const int64_t ahead = PREFETCHED_ROWS * m.row_stride;
+    // Rows without gaps are loaded for several panels in one call.
+    const bool at_once =
+        !columns && !copy && carrier == 0 && m.dtype != F64 && m.col_stride == 1 && panels > 1 && panels * nr <= WIDEST_ROW;
+    alignas(64) T row[WIDEST_ROW];
     if (m.cols - col0 < panels * nr) memset(dst + (panels - 1) * size, 0, (size_t)size * sizeof(T));
     for (int64_t k = 0; !columns && k < m.rows; ++k)
         for (int64_t p = 0; p < panels; ++p) {
@@ -181,7 +187,12 @@ template <class T> inline void pack_b(const Isa& isa, int carrier, const Matrix&
                           at = k * m.row_stride + first * m.col_stride;
             T* to = dst + p * size + place(where, k) * nr;
             if (m.col_stride == 1) prefetch_row(m.data + (at + ahead) * dtype_size(m.dtype), count * dtype_size(m.dtype));
-            if (copy && (late || !(cast.flags & PRESENT))) copy_row(to, (const float*)m.data + at, count);
+            if (at_once && p == 0) {
+                const int64_t all = m.cols - col0 < panels * nr ? m.cols - col0 : panels * nr;
+                load_operand(isa, carrier, m, at, 1, all, none, (char*)row);
+            }
+            if (at_once) copy_row(to, (const float*)row + p * nr, count);
+            else if (copy && (late || !(cast.flags & PRESENT))) copy_row(to, (const float*)m.data + at, count);
             else load_operand(isa, carrier, m, at, m.col_stride, count, late ? none : cast, (char*)to);
         }
     for (int64_t p = 0; p < panels; ++p) {
