@@ -256,7 +256,9 @@ def test_tiles():
         "e4m3 : interleaved(4, promote(hw(ada, mma, e4m3), 128), sequential, width=64) -> fp32"
     )
     fast = text(*slow[:4], "e5m2", config(60, 2, 0, 1, 15), b="e4m3", out="e5m2", fast_accumulation=True)
-    assert fast == ("e5m2 * e4m3 : interleaved(2, hw(ada, mma, e5m2, e4m3), tree((1+0)), width=64) -> fp32 -> e5m2/satfinite")
+    assert fast == (
+        "e5m2 * e4m3 : interleaved(2, hw(ada, mma, e5m2, e4m3), tree((1+0)), width=64) -> fp32 -> e5m2/satfinite"
+    )
     for fields, flag in ((config(35, stages=15), True), (config(60, stages=15), False)):
         with pytest.raises(UnknownPlan, match="fast accumulation"):
             planned(*slow, fields, fast_accumulation=flag)

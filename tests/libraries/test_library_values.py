@@ -280,7 +280,9 @@ def test_matmul():
     assert got.dtype == torch.float16 and got.shape == (5, 7)
     assert torch.equal(got, gs.qmatmul(a.float(), b.float(), "fp16 : hw(hopper, wgmma, fp16) -> fp16").half())
     wide = H100.matmul(a, b, torch.float32, "66,,,,,,35")
-    assert wide.dtype == torch.float32 and torch.equal(wide, gs.qmatmul(a.float(), b.float(), "fp16 : hw(hopper, wgmma, fp16) -> fp32"))
+    assert wide.dtype == torch.float32 and torch.equal(
+        wide, gs.qmatmul(a.float(), b.float(), "fp16 : hw(hopper, wgmma, fp16) -> fp32")
+    )
     with pytest.raises(UnknownPlan, match="batched"):
         H100.matmul(a[None], b[None], config=CONFIG)
     for x, y in ((a, a), (a[0], b), ([1.0], b), (a, None), (a[:0], b)):
