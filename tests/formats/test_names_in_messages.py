@@ -112,7 +112,12 @@ def test_no_suggestion_is_what_was_written():
     from gemmsim.formats.errors import suggestion
 
     assert suggestion("e4m3", ["e4m3"]) == "" and "'e4m3'" not in suggestion("e4m3", ["e4m3", "e4m3fn"])
-    for text in (":chunked(64, fp16, kahan(fp16/sr8))", ":chunked(16, int(18), int(24))", "kahan(fp16) : fp32", "nvfp4"):
+    for text in (
+        ":chunked(64, fp16, kahan(fp16/sr8))",
+        ":chunked(16, int(18), int(24))",
+        "kahan(fp16) : fp32",
+        "nvfp4",
+    ):
         with pytest.raises(gs.SpecError) as caught:
             GemmSpec.parse(text)
         meant = re.findall(r"Did you mean (.*?)\?", str(caught.value))

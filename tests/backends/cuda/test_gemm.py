@@ -56,9 +56,7 @@ def test_random_registers():
     check(calls_of(specs(40, random_register, rng), rng))
 
 
-@pytest.mark.parametrize(
-    "texts", [ORDERS, SCHEDULED, RUNS, CHIPS], ids=["orders", "schedules", "runs", "chips"]
-)
+@pytest.mark.parametrize("texts", [ORDERS, SCHEDULED, RUNS, CHIPS], ids=["orders", "schedules", "runs", "chips"])
 def test_every_kind_of_accumulator(texts):
     rng = random.Random(2)
     check(calls_of([GemmSpec.of(text) for text in texts], rng, times=5))
