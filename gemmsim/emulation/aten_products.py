@@ -7,6 +7,7 @@ not. Some primitive operations compute several products (fused attention, the ba
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -108,14 +109,22 @@ def _mm(at: Mapping[str, Any]) -> list[Leaf]:
     return [_product(a, b)]
 
 
-@reads("addmm", "_addmm_activation", "_sparse_addmm", "sparse_sampled_addmm")
-def _addmm(at: Mapping[str, Any]) -> list[Leaf]:
-    return [_product(at["mat1"], at["mat2"])]
+#: Operators that are one product, with the names of its operands.
+_OPERANDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("addmm", "_addmm_activation", "_sparse_addmm", "sparse_sampled_addmm"), "mat1", "mat2"),
+    (("_sparse_sparse_matmul",), "self", "other"),
+    (("baddbmm", "addbmm"), "batch1", "batch2"),
+    (("mv",), "self", "vec"),
+    (("addmv",), "mat", "vec"),
+)
 
 
-@reads("_sparse_sparse_matmul")
-def _sparse(at: Mapping[str, Any]) -> list[Leaf]:
-    return [_product(at["self"], at["other"])]
+def _one(left: str, right: str, at: Mapping[str, Any]) -> list[Leaf]:
+    return [_product(at[left], at[right])]
+
+
+for _operators, _left, _right in _OPERANDS:
+    reads(*_operators)(partial(_one, _left, _right))
 
 
 @reads("_weight_int8pack_mm", "_weight_int4pack_mm_for_cpu")
@@ -123,21 +132,6 @@ def _packed(at: Mapping[str, Any]) -> list[Leaf]:
     """Products with weights (N, ...) of few bits, whose layout along K depends on the operator."""
     x, weight = at["self"], at["mat2"]
     return [Leaf((1, int(x.shape[0]), int(x.shape[1]), int(weight.shape[0])))]
-
-
-@reads("baddbmm", "addbmm")
-def _baddbmm(at: Mapping[str, Any]) -> list[Leaf]:
-    return [_product(at["batch1"], at["batch2"])]
-
-
-@reads("mv")
-def _mv(at: Mapping[str, Any]) -> list[Leaf]:
-    return [_product(at["self"], at["vec"])]
-
-
-@reads("addmv")
-def _addmv(at: Mapping[str, Any]) -> list[Leaf]:
-    return [_product(at["mat"], at["vec"])]
 
 
 @reads("dot", "vdot")
