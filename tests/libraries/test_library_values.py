@@ -297,3 +297,11 @@ def test_special_values_pass_through_matmul():
     got = H100.matmul(a, torch.ones(2, 1).half(), config="66,,,,,,35")[:, 0]
     assert got[0] == float("inf") and got[1].isnan() and got[3] == float("inf")
     assert got[2] == 0 and not torch.signbit(got[2])
+
+
+def test_an_empty_product_needs_no_configuration():
+    library = gs.libraries.cublaslt("h100", version="13.1")
+    for shape in ((0, 64, 8), (4, 64, 0), (4, 0, 8)):
+        a, b = (torch.ones(s, dtype=torch.bfloat16) for s in (shape[:2], shape[1:]))
+        found = library.matmul(a, b)
+        assert found.shape == (shape[0], shape[2]) and found.dtype == torch.bfloat16 and not found.any()
