@@ -285,7 +285,7 @@ def test_matmul():
     )
     with pytest.raises(UnknownPlan, match="batched"):
         H100.matmul(a[None], b[None], config=CONFIG)
-    for x, y in ((a, a), (a[0], b), ([1.0], b), (a, None), (a[:0], b)):
+    for x, y in ((a, a), (a[0], b), ([1.0], b), (a, None)):
         with pytest.raises(LibraryError):
             H100.matmul(x, y, config=CONFIG)
     with pytest.raises(UnknownPlan):
