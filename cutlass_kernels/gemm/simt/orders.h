@@ -20,7 +20,8 @@ template <GemmConfig K, class RUN, class STREAM = Stream<K>> struct Orders {
     const BlockScales<K>& scales;
     const ScheduleOp* schedule = nullptr;
     int64_t schedule_count = 0;
-    int64_t sums[MAX_WRAPPERS] = {}, totals[MAX_WRAPPERS] = {}, runs = 0;  // combinations so far, which index their draws
+    static constexpr int LEVELS = K.levels > 0 ? K.levels : 1;
+    int64_t sums[LEVELS] = {}, totals[LEVELS] = {}, runs = 0;  // combinations so far, which index their draws
 
     static constexpr int depth(int level) { return random_levels(K, level); }
 
