@@ -104,7 +104,7 @@ def element(
     """One element of ``gemm``, before the cast to ``spec.out``, telling ``log`` of each step. Arguments as there."""
     i, j = at
     if not (spec.has_blocks or isinstance(a, Blocked) or isinstance(b, Blocked) or _draws_in_operands(spec)):
-        return _alone(a, b, spec, at, log, seed, c, select, row0)
+        return _followed(_alone(a, b, spec, at, seed, c, select, row0), j, log)
     work = _prepare(a, b, spec, seed, c, select, _Place(row0, a_start, b_start))
     columns = [[row[j]] for row in work.columns]
     scales = None if work.scales is None else ([work.scales[0][i]], [work.scales[1][j]])
@@ -121,10 +121,8 @@ def _draws_in_operands(spec: GemmSpec) -> bool:
     return any(cast is not None and cast.is_stochastic for cast in (spec.cast_a, spec.cast_b))
 
 
-def _alone(
-    a: Any, b: Any, spec: GemmSpec, at: tuple[int, int], log: Log, seed: int, c: Any, select: Any, row0: int
-) -> float:
-    """``element`` where its row of a and its column of b are all it depends on."""
+def _alone(a: Any, b: Any, spec: GemmSpec, at: tuple[int, int], seed: int, c: Any, select: Any, row0: int) -> _Work:
+    """The element ``at`` as a product by itself, where its row of a and its column of b are all it depends on."""
     i, j = at
     rows, columns = _matrix(a, "a"), _matrix(b, "b")
     _check_shapes(rows, columns, b)
@@ -139,7 +137,7 @@ def _alone(
         None if chosen is None else [[chosen[i][j]]],
         _Place(row0 + i),
     )
-    return _followed(work._replace(width=1), j, log)
+    return work._replace(width=1)
 
 
 def _followed(one: _Work, column: int, log: Log) -> float:
