@@ -28,6 +28,9 @@ from .start.reach import ProcessError
 
 __all__ = ["Asked", "audit", "emulate"]
 
+#: Lists and dictionaries in one another, at most, in a config.
+_MOST_NESTED = 32
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -194,7 +197,7 @@ def _contents(path: Path) -> Any:
         raise ConfigError(str(error) + ("" if error.allowed else "; allowed: a JSON or YAML file.")) from None
     if path.suffix.lower() not in (".yaml", ".yml"):
         try:
-            return json.loads(text)
+            return _with_checked_depth(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"'{path}' is no JSON: {error}; allowed: JSON, or YAML in *.yaml.") from None
     try:
@@ -204,9 +207,25 @@ def _contents(path: Path) -> Any:
             f"'{path}' needs PyYAML; allowed without it: JSON.\n  pip install pyyaml, or write the same as JSON."
         ) from None
     try:
-        return yaml.safe_load(text)
+        return _with_checked_depth(yaml.safe_load(text))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"'{path}' is no YAML: {error}; allowed: YAML or JSON.") from None
+
+
+def _with_checked_depth(contents: Any) -> Any:
+    """The contents of a config, as they are. Python's own limit depends on what else the process did.
+
+    Raises:
+        RecursionError: for lists and dictionaries in one another more than 32 deep; configs have three levels.
+    """
+    level = [contents] if isinstance(contents, dict | list) else []
+    for _ in range(_MOST_NESTED):
+        inner = [each for one in level for each in (one.values() if isinstance(one, dict) else one)]
+        # An alias in YAML makes one list the element of many, or of itself.
+        level = list({id(each): each for each in inner if isinstance(each, dict | list)}.values())
+        if not level:
+            return contents
+    raise RecursionError(f"lists and dictionaries are more than {_MOST_NESTED} deep")
 
 
 class _Program:

@@ -110,7 +110,15 @@ def test_nesting_without_end(tmp_path):
     (tmp_path / "p.py").write_text("")
     program = str(tmp_path / "p.py")
     told("emulate", "--config", str(tmp_path / "deep.json"), program, code=2, said="is no JSON")
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(50_000)  # as a compiler of graphs does
+        told("emulate", "--config", str(tmp_path / "deep.json"), program, code=2, said="more than 32 deep")
+    finally:
+        sys.setrecursionlimit(before)
     pytest.importorskip("yaml")
+    (tmp_path / "own.yaml").write_text("&a [*a, *a, *a]")
+    told("emulate", "--config", str(tmp_path / "own.yaml"), program, code=2, said="more than 32 deep")
     (tmp_path / "deep.yaml").write_text(DEEP)
     told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is no YAML")
 
