@@ -1,0 +1,71 @@
+"""Which outputs a function computes alike: the same row everywhere and the same column everywhere give the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .black_box import BlackBox
+
+__all__ = ["PositionClass", "position_classes"]
+
+#: Pairs of a row and a column that are tried: normal numbers and such with a wide range of exponents in turn.
+_PAIRS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class PositionClass:
+    """Outputs that agreed for every row and column tried.
+
+    Attributes:
+        alike: (M, N), where they are.
+        at: the first of them.
+    """
+
+    alike: np.ndarray
+    at: tuple[int, int]
+
+    @property
+    def count(self) -> int:
+        """How many outputs there are."""
+        return int(self.alike.sum())
+
+    def __str__(self) -> str:
+        rows, columns = np.flatnonzero(self.alike.any(axis=1)), np.flatnonzero(self.alike.any(axis=0))
+        whole = len(rows) * len(columns) == self.count
+        within = "" if whole else f"{self.count} outputs within "
+        return f"{within}rows {_ranges(rows)} and columns {_ranges(columns)}"
+
+
+def _ranges(numbers: np.ndarray) -> str:
+    """"0:8, 12" for 0 to 7 and 12."""
+    found, start = [], 0
+    for i in range(1, len(numbers) + 1):
+        if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
+            first, last = int(numbers[start]), int(numbers[i - 1])
+            found.append(f"{first}" if first == last else f"{first}:{last + 1}")
+            start = i
+    return ", ".join(found[:6]) + (", ..." if len(found) > 6 else "")
+
+
+def position_classes(box: BlackBox, scale: int, seed: int, integers: bool) -> list[PositionClass]:
+    """The classes, that of the output (0, 0) first. ``scale``: exponent that operands have about."""
+    M, N, K = box.shape
+    if M * N == 1:
+        return [PositionClass(np.ones((1, 1), bool), (0, 0))]
+    g = np.random.default_rng(seed)
+    found = []
+    for i in range(_PAIRS):
+        row, column = g.standard_normal(K), g.standard_normal(K)
+        if i % 2:
+            spread = min(6.0, 1.0 + scale)
+            row, column = row * np.exp2(g.uniform(-spread, spread, K)), column * np.exp2(g.uniform(-spread, spread, K))
+        if integers:
+            row, column = np.rint(row * 2.0 ** min(scale, 4)), np.rint(column * 2.0 ** min(scale, 4))
+        found.append(box(np.tile(row, (M, 1)), np.tile(column[:, None], (1, N))))
+    bits = np.stack(found).view(np.int64).reshape(_PAIRS, M * N).T
+    _, first, number = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+    number = number.reshape(M, N)
+    order = np.argsort(first)
+    return [PositionClass(number == one, divmod(int(first[one]), N)) for one in order]
