@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import ops as ops
     from . import optim as optim
+    from . import probe as probe
     from . import recipes as recipes
     from . import reference as reference
     from . import sliced as sliced
@@ -110,6 +111,12 @@ if TYPE_CHECKING:
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
     from .ops import truth as truth
+    from .probe import Identification as Identification
+    from .probe import ProbeError as ProbeError
+    from .probe import Revelation as Revelation
+    from .probe import identify as identify
+    from .probe import identify_over as identify_over
+    from .probe import reveal as reveal
     from .reference import Trace as Trace
     from .reference import trace as trace
 else:

@@ -38,8 +38,10 @@ def name_of(f: Callable[..., Any]) -> str:
         return shortened(repr(f))
     if isinstance(f, np.ufunc):
         module = "numpy"
-    if module is None:
-        module = "torch" if getattr(torch, name, None) is f else None
+    if getattr(torch, str(name).rpartition(".")[2], None) is f:
+        module, name = "torch", str(name).rpartition(".")[2]
+    elif getattr(torch.nn.functional, str(name), None) is f:
+        module = "torch.nn.functional"
     return f"{module}.{name}" if module and module != "__main__" else str(name)
 
 

@@ -15,11 +15,9 @@ from .measuring import Rounded
 from .naming import cast_texts
 from .ranges import Ranges
 from .shapes import Chain, Exactly, Shape, Slices, Steps
+from .sum_tree import EXACT, STEP
 
 __all__ = ["Measured", "accumulators_without_order", "hardware_rows", "spec_texts", "specs_of_shape"]
-
-_MOST = 400
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -31,6 +29,8 @@ class Measured:
         out: text of the cast of the result, "" for none; each way.
         product: bits of a product where it enters its addition, None where it is exact.
         bits: precision of the operands.
+        least: bits that any sum is read with.
+        product_modes: roundings of products that fit.
     """
 
     ranges: Ranges
@@ -38,6 +38,8 @@ class Measured:
     out: tuple[str, ...]
     product: int | None
     bits: tuple[int, int] = (24, 24)
+    least: int = 24
+    product_modes: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, Instruction]]:
         """Rows of the tables whose operands have as many bits."""
@@ -64,8 +66,10 @@ class Measured:
         if self.product is None:
             return [None]
         same = [one for one in adds if parse_scalar(one.split("/")[0]).p == self.product]  # type: ignore[union-attr]
-        modes = ("rne", "rtz", "rna", "ru", "rd", "ro")
+        modes = dict.fromkeys((*self.product_modes, "rne", "rtz", "rna", "ru", "rd", "ro"))
         others = [text for mode in modes for text in self.texts(self.product, (mode,))]
+        if self.ranges.product[1] < self.ranges.a[1] + self.ranges.b[1]:
+            others += [f"{text}/sat" for text in self.texts(self.product, tuple(modes)[:1]) if "/sat" not in text]
         return [*dict.fromkeys([*same, *others]), None]
 
 
@@ -77,12 +81,29 @@ def spec_texts(accumulator: str, measured: Measured) -> Iterator[str]:
         yield f"{operands}: {accumulator}{f' -> {out}' if out else ''}"
 
 
-def specs_of_shape(shape: Shape, roundings: Mapping[str, Rounded], measured: Measured) -> Iterator[str]:
-    """Specs with the order ``shape``. ``roundings``: by place; the places that have no addition take another's."""
+def specs_of_shape(shape: Shape, roundings: Mapping[str, Rounded], measured: Measured, most: int) -> Iterator[str]:
+    """At most so many specs with the order ``shape``, those with likely parts first. ``roundings``: by place; the places
+    that have no addition take another's."""
     options = {place: _options(shape, place, roundings, measured) for place in _text_places(shape)}
-    for chosen in islice(product(*options.values()), _MOST):
+    for chosen in islice(_likely_first(list(options.values())), most):
         accumulator = shape.text(dict(zip(options, chosen, strict=True)), "")
         yield from spec_texts(accumulator, measured)
+
+
+def _likely_first(options: list[list[str]]) -> Iterator[tuple[str, ...]]:
+    """One of each list: first those with small indices in sum."""
+    for total in range(sum(len(one) - 1 for one in options) + 1):
+        yield from _with_sum(options, total)
+
+
+def _with_sum(options: list[list[str]], total: int) -> Iterator[tuple[str, ...]]:
+    if not options:
+        if total == 0:
+            yield ()
+        return
+    for index in range(min(total, len(options[0]) - 1) + 1):
+        for rest in _with_sum(options[1:], total - index):
+            yield (options[0][index], *rest)
 
 
 def _text_places(shape: Shape, place: str = "") -> list[str]:
@@ -112,12 +133,15 @@ def _options(shape: Shape, place: str, roundings: Mapping[str, Rounded], measure
     if isinstance(here, Steps):
         return _steps(here, rounded, casts, measured)
     if isinstance(here, Exactly):
+        casts = list(dict.fromkeys([*casts, *measured.texts(measured.least, ("rne",))]))
         return list(_exact(casts, products, is_leaf, measured))
     found = []
     for mul in products:
         found += [cast if mul is None else f"sequential({cast}, mul={mul})" for cast in casts]
     if isinstance(here, Chain):
         found += [f"kahan({cast})" if mul is None else f"kahan({cast}, mul={mul})" for mul in products for cast in casts]
+        if not is_leaf:
+            found += [f"kahan({cast})" for cast in measured.texts(measured.least, ("rne",))]
     if place.endswith("o") and isinstance(_at(shape, place[:-1]), Slices):
         found += [f"{cast}/via(fp32)" for cast in casts if rounded.p is not None and rounded.p < 24]
         found += [f"{cast}, partial={one}" for cast in casts for one in ("bf16", "fp16", "fp32")]
@@ -161,10 +185,10 @@ def integer_registers(ranges: Ranges) -> Iterator[str]:
 
 def _steps(here: Steps, rounded: Rounded, casts: list[str], measured: Measured) -> list[str]:
     """Rows of the tables with so many products a step, then the step with its numbers."""
-    found = [text for text, one in measured.rows() if one.model.products == here.n]
+    found = [text for text, one in measured.rows() if one.model.products == here.n or here.kind not in (STEP, EXACT)]
     first = "" if here.first is None else f", first={here.first}"
     found = [f"{text[:-1]}{first})" for text in found] if first else found
-    kept = [rounded.kept] if rounded.kept is not None else ["exact"] if here.kind == "exact" else []
+    kept = [rounded.kept] if rounded.kept is not None else ["exact"] if here.kind == EXACT else []
     if rounded.p is not None and rounded.kept == rounded.p - 1:  # what is cut hides the register's own rounding
         casts = ["fp32/rtz", "fp32", *casts]
     formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .black_box import BlackBox
+from .errors import ProbeError
 
 __all__ = ["PositionClass", "position_classes"]
 
@@ -49,23 +50,43 @@ def _ranges(numbers: np.ndarray) -> str:
     return ", ".join(found[:6]) + (", ..." if len(found) > 6 else "")
 
 
-def position_classes(box: BlackBox, scale: int, seed: int, integers: bool) -> list[PositionClass]:
-    """The classes, that of the output (0, 0) first. ``scale``: exponent that operands have about."""
-    M, N, K = box.shape
+def position_classes(box: BlackBox, seed: int) -> list[PositionClass]:
+    """The classes, that of the output (0, 0) first.
+
+    Raises:
+        ProbeError: as ``BlackBox``, for normal numbers and for small integers.
+    """
+    M, N, _ = box.shape
     if M * N == 1:
         return [PositionClass(np.ones((1, 1), bool), (0, 0))]
-    g = np.random.default_rng(seed)
-    found = []
-    for i in range(_PAIRS):
-        row, column = g.standard_normal(K), g.standard_normal(K)
-        if i % 2:
-            spread = min(6.0, 1.0 + scale)
-            row, column = row * np.exp2(g.uniform(-spread, spread, K)), column * np.exp2(g.uniform(-spread, spread, K))
-        if integers:
-            row, column = np.rint(row * 2.0 ** min(scale, 4)), np.rint(column * 2.0 ** min(scale, 4))
-        found.append(box(np.tile(row, (M, 1)), np.tile(column[:, None], (1, N))))
+    try:
+        found = _tiled(box, seed, box.integers)
+    except ProbeError:
+        if box.integers:
+            raise
+        try:
+            found = _tiled(box, seed, True)  # it may take integers alone
+        except ProbeError:
+            found = []
+        if not found:
+            raise
     bits = np.stack(found).view(np.int64).reshape(_PAIRS, M * N).T
     _, first, number = np.unique(bits, axis=0, return_index=True, return_inverse=True)
     number = number.reshape(M, N)
     order = np.argsort(first)
     return [PositionClass(number == one, divmod(int(first[one]), N)) for one in order]
+
+
+def _tiled(box: BlackBox, seed: int, integers: bool) -> list[np.ndarray]:
+    """Results for one row and one column everywhere."""
+    M, N, K = box.shape
+    g = np.random.default_rng(seed)
+    found = []
+    for i in range(_PAIRS):
+        row, column = g.standard_normal(K), g.standard_normal(K)
+        if i % 2 and not integers:
+            row, column = row * np.exp2(g.uniform(-6, 6, K)), column * np.exp2(g.uniform(-6, 6, K))
+        if integers:
+            row, column = np.rint(np.abs(row) * 4), np.rint(np.abs(column) * 4)
+        found.append(box(np.tile(row, (M, 1)), np.tile(column[:, None], (1, N))))
+    return found

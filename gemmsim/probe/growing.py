@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ContradictoryAnswers
-from .sum_tree import ADD, EXACT, STEP, SumTree, TreeBuilder
+from .sum_tree import EXACT, STEP, SumTree, TreeBuilder
 from .survivors import Asked, Survivors
 
 __all__ = ["grow_tree"]
@@ -44,10 +44,10 @@ class _TreeSearch:
         self.sizes: dict[int, int] = {}
         self.g = np.random.default_rng(seed)
 
-    def grow(self, leaves: np.ndarray, witness: int | None, at_random: bool, apart: int = 0) -> _Search:
+    def grow(self, leaves: np.ndarray, witness: int | None, at_random: bool, exact: bool = False) -> _Search:
         """The subtrees that ``leaves`` are divided into by an addition above them, in which ``witness`` is lost, too.
 
-        ``apart``: terms of each subtree of an exact sum, in which the witness is not lost; 0 elsewhere.
+        ``exact``: they are addends of an exact sum: what stands in another addend is not lost, and all are as large.
         """
         children: list[int] = []
         rest = leaves
@@ -59,10 +59,12 @@ class _TreeSearch:
             others = rest[rest != i]
             units = rest if witness is None else np.append(rest, witness)
             lost = yield Asked(i, others, units)
-            if apart:
-                outside = lost + 2 == 2 * apart
-            else:
-                outside = lost == len(units) - 2 if witness is not None else np.zeros(len(others), bool)
+            outside = np.zeros(len(others), bool)
+            if exact:
+                size = 1 + int((lost < lost.max()).sum())
+                outside = (lost == lost.max()) & (lost.max() + 2 == 2 * size)
+            elif witness is not None:
+                outside = lost == len(units) - 2
             children.append((yield from self.assemble(i, others[~outside], lost[~outside])))
             rest = others[outside]
         return children
@@ -72,24 +74,27 @@ class _TreeSearch:
         groups = [(int(one), others[lost == one]) for one in np.unique(lost)]
         searches, size = [], 1
         for one, group in groups:
-            if len(group) == 1 or one + 1 == size:  # a single term; or terms that lose nothing of their own
+            exact = one + 2 != size + len(group)
+            if len(group) == 1 or (exact and one + 1 == size):  # a single term; or terms that lose nothing of their own
                 searches.append(None)
             else:
-                apart = 0 if one + 2 == size + len(group) else one + 2 - size
                 bad_split = 10 * len(group) > 9 * len(others) and len(group) > 8
-                searches.append(self.grow(group, i, bad_split, apart))
+                searches.append(self.grow(group, i, bad_split and not exact, exact))
             size += len(group)
         grown = iter((yield [one for one in searches if one is not None]))
-        node, size, before, kind = i, 1, 1, ADD
+        node, size, before = i, 1, 1
         for (one, group), search in zip(groups, searches, strict=True):
             children = [int(k) for k in group] if search is None else next(grown)
             total = size + len(group)
-            ends = {self.size(child) for child in children}
             if one + 2 == total:
-                node, before, kind = self.add(STEP, [node, *children]), size, STEP
-            elif ends == {one + 2 - size} or (len(children) == 1 and self.is_exact(children[0])):
-                node, before, kind = self.add(EXACT, [node, *self.flat(children)]), size, EXACT
-            elif kind == EXACT and ends == {one + 2 - before}:
+                node, before = self.add(STEP, [node, *children]), size
+                size = total
+                continue
+            children = self.flat(children)
+            ends = {self.size(child) for child in children}
+            if ends == {one + 2 - size}:
+                node, before = self.add(EXACT, [node, *children]), size
+            elif node >= self.K and self.may_be_exact(node) and ends == {one + 2 - before}:
                 node = self.build.merge(node, children)
                 self.sizes[node] = total
             else:
@@ -110,6 +115,10 @@ class _TreeSearch:
 
     def is_exact(self, node: int) -> bool:
         return node >= self.K and self.build.nodes[node - self.K].kind == EXACT
+
+    def may_be_exact(self, node: int) -> bool:
+        """Whether it is an exact sum, or one of two addends, which is the same."""
+        return self.is_exact(node) or len(self.build.nodes[node - self.K].addends) == 2
 
     def flat(self, children: list[int]) -> list[int]:
         if len(children) == 1 and self.is_exact(children[0]):

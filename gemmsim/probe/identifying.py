@@ -14,7 +14,7 @@ from .classes import PositionClass, position_classes
 from .errors import ContradictoryAnswers, ProbeError, probe_error
 from .evaluating import TreeArithmetic, evaluate
 from .growing import grow_tree
-from .measuring import MODES, Rounded, measure_kept, measure_node, measure_operand, measure_product
+from .measuring import MODES, Rounded, measure_kept, measure_node, measure_operand, measure_product, measure_sum
 from .naming import cast_texts, dtype_format, format_texts
 from .placing import Places, Questions
 from .ranges import Ranges, measure_ranges
@@ -27,6 +27,9 @@ from .widths import Terms, Widths, measure_widths
 
 __all__ = ["Probing"]
 
+#: Specs of one order and one reading of the measurements that are tried at first, and at last.
+_LIKELY, _ALL = 40, 400
+
 
 class Probing:
     """One function at one shape: what was found about it, step by step."""
@@ -36,16 +39,13 @@ class Probing:
         M, N, _ = box.shape
         if not (0 <= at[0] < M and 0 <= at[1] < N):
             raise probe_error(f"at={at} of {M}x{N} outputs", "a position (m, n) of an output", "Give another one.")
-        one = np.zeros((M, N), bool)
-        one[at] = True
-        self.ranges = measure_ranges(Questions(box, Places(one)))
-        self.changing = self._changes()
-        scale = max(0, min(self.ranges.alone[1], -self.ranges.alone[0]))
-        if self.changing:
-            self.classes = [PositionClass(one, at)]
-        else:
-            self.classes = position_classes(box, scale, seed, self.ranges.integers)
+        self.classes = position_classes(box, seed)
         self.place = next(one for one in self.classes if one.alike[at])
+        self.ranges: Ranges = measure_ranges(Questions(box, Places(self.place.alike)))
+        self.changing = self._changes()
+        if self.changing:  # classes mean nothing then
+            self.classes = [PositionClass(np.ones((M, N), bool), at)]
+            self.place = self.classes[0]
         self.questions = Questions(box, Places(self.place.alike))
         self.terms = Terms(self.questions, self.ranges)
         self._check_products()
@@ -177,26 +177,53 @@ class Probing:
         found: Rounded = store[node]
         return found
 
-    def measured(self) -> Measured:
-        """Casts of operands and of the result, and of products."""
+    def measured(self) -> list[Measured]:
+        """``_measured``, once."""
+        store = self.__dict__.setdefault("_measured_casts", [])
+        if not store:
+            store += self._measured()
+        found: list[Measured] = store
+        return found
+
+    def _measured(self) -> list[Measured]:
+        """Casts of operands and of the result, and of products: where operands seem to be rounded, the other reading is
+        that products are."""
         K = self.box.shape.K
-        own = dtype_format(self.box.dtype)
-        out = dtype_format_of(self.box.out_dtype)
-        outs = [""] if out in (None, "fp32", "fp64") else [out, ""]
+        least = self.widths.least + 1
         if self.ranges.integers or K < 2:
-            return Measured(self.ranges, (("", ""),), tuple(outs), None)
+            return [Measured(self.ranges, (("", ""),), tuple(self._outs()), None, least=least)]
+        own = dtype_format(self.box.dtype)
         pair = self._pair()
-        bits, texts = [], []
-        for side, reach in enumerate((self.ranges.a, self.ranges.b)):
-            found = measure_operand(self.questions, pair, side)
-            p = found.p or 1
-            bits.append(p)
-            texts.append(_operand_texts(found, reach, own))
-        operands = [(a, b) for a in texts[0] for b in texts[1] if (a == "") == (b == "") or len(texts[0]) != len(texts[1])]
-        third, fourth = self._after(pair)
-        register = self._register()
-        product = measure_product(self.questions, (*pair, third, fourth), (bits[0], bits[1]), register) if K > 3 else 2
-        return Measured(self.ranges, tuple(operands) or (("", ""),), tuple(outs), product, (bits[0], bits[1]))
+        top = max(0, min(self.ranges.alone[1], 40))
+        found = [measure_operand(self.questions, pair, side, top) for side in (0, 1)]
+        bits = (found[0].p or 1, found[1].p or 1)
+        texts = [_operand_texts(one, reach, own) for one, reach in zip(found, (self.ranges.a, self.ranges.b), strict=True)]
+        product = None
+        if K > 2:
+            product = measure_product(self.questions, (*pair, self._after(pair)), bits, self._register())
+        outs = tuple(self._outs())
+        operands = tuple((a, b) for a in texts[0] or [""] for b in texts[1] or [""])
+        read = [Measured(self.ranges, operands, outs, product, bits, least)]
+        if any(texts):
+            modes = found[0].modes or found[1].modes
+            read.append(Measured(self.ranges, (("", ""),), outs, max(bits), bits, least, modes))
+            read.append(Measured(self.ranges, (("", ""),), outs, None, bits, least))
+        return read
+
+    def _outs(self) -> list[str]:
+        """Casts of the result: of its dtype, none, and those of as many bits as are read."""
+        out = dtype_format_of(self.box.out_dtype)
+        if out not in (None, "fp32", "fp64"):
+            return [str(out), ""]
+        found = [""]
+        if self.tree is not None and self.tree.nodes:
+            inner, last = self._remembered(self.tree.K), self._remembered(self.tree.root)
+            if last.p is not None and (inner.p is None or inner.p > last.p):
+                reach = self.ranges.a[0] + self.ranges.b[0], self.ranges.a[1] + self.ranges.b[1]
+                found += cast_texts(last.p, last.modes, self.ranges.product, reach, None)
+        if self.ranges.product[1] == 15:
+            found.append("fp16")
+        return list(dict.fromkeys(found))
 
     def _register(self) -> int:
         """Bits of the register that products enter; many where it is not known."""
@@ -220,51 +247,74 @@ class Probing:
                 return terms[0], terms[1]
         return 0, 1
 
-    def _after(self, pair: tuple[int, int]) -> tuple[int, int]:
-        """Two more terms, which are added after the pair."""
+    def _after(self, pair: tuple[int, int]) -> int:
+        """A term that is added right after the pair."""
         K = self.box.shape.K
-        if self.tree is None or not self.tree.nodes:
-            others = [k for k in range(K) if k not in pair]
-            return (*others, *others)[0], (*others, *others)[-1]
-        found: list[int] = []
-        node = pair[1]
-        while len(found) < 2 and node >= 0:
+        if self.tree is not None and self.tree.nodes:
+            node = pair[1]
+            while node >= 0 and not (node >= self.tree.K and pair[0] in self.tree.terms(node)):
+                node = self.tree.parents[node]
             above = self.tree.parents[node]
-            if above < 0:
-                break
-            if pair[0] in self.tree.terms(node):
-                found += [self.tree.firsts[one] for one in self.tree.addends(above) if one != node]
-            node = above
-        rest = [k for k in range(K) if k not in (*pair, *found)]
-        found = [*found, *rest]
-        return found[0], found[1]
+            if above >= 0:
+                return next(self.tree.firsts[one] for one in self.tree.addends(above) if one != node)
+        return next(k for k in range(K) if k not in pair)
 
     def trials(self, outputs: int = 512) -> Trials:
         """Results to compare specs with."""
         return Trials(self.box, self.place.alike, self.ranges, self.seed + 2, outputs)
 
     def candidates(self) -> Iterator[str]:
-        """Texts of specs."""
-        measured = self.measured()
-        if self.tree is not None:
-            for shape in recognise(self.tree):
-                yield from specs_of_shape(shape, self.roundings(shape), measured)
-        roundings = [Rounded(self.widths.least + 1, tuple(MODES)[:2])]
+        """Texts of specs, the likely ones first; some more than once."""
+        readings = self.measured()
+        shapes = [] if self.tree is None else recognise(self.tree)
+        yield from self._of_shapes(shapes, readings, _LIKELY)
+        p = self.widths.least + 1
+        direct = measure_sum(self.terms, 0, 1, None) if self.box.shape.K > 1 else Rounded(p, ("rne",))
+        few = [Rounded(p, (mode,)) for mode in direct.modes]
         if self.tree is not None and self.tree.nodes:
-            roundings.append(self._remembered(self.tree.K))
-        yield from accumulators_without_order(measured, roundings)
+            few.append(self._remembered(self.tree.K))
+        for measured in readings:
+            yield from accumulators_without_order(measured, few)
+        yield from self._of_shapes(shapes, readings, _ALL)
+        more = [Rounded(p, (mode,)) for mode in ("rne", "rtz", "rna", "ru", "rd", "ro")]
+        for measured in readings:
+            yield from accumulators_without_order(measured, more)
+
+    def _of_shapes(self, shapes: list[Shape], readings: list[Measured], most: int) -> Iterator[str]:
+        for shape in shapes:
+            for measured in readings:
+                yield from specs_of_shape(shape, self.roundings(shape), measured, most)
+
+    def facts(self) -> Iterator[str]:
+        """What was measured, in words."""
+        ranges = self.ranges
+        ends = {"a": ranges.a, "b": ranges.b, "products": ranges.product}
+        reach = ", ".join(f"{name} 2^{low} to 2^{high}" for name, (low, high) in ends.items())
+        past = "" if ranges.past is None else f"; 2^{ranges.product[1] + 1} gives {ranges.past:g}"
+        yield f"powers of two that come back: {reach}{past}"
+        least, most = self.widths.least + 1, self.widths.most
+        kept = "nothing is lost" if most is None else f"at most {most + 1} bits beside a larger number"
+        yield f"sums are read with {least} bits; {kept}"
+        if self.tree is not None and self.tree.nodes:
+            for name, node in (("first addition", self.tree.K), ("last addition, with the result", self.tree.root)):
+                one = self._remembered(node)
+                cut = "" if one.kept is None else f", addends cut {one.kept} bits below the largest"
+                yield f"{name}: {one}{cut}"
+        if self.box.shape.K > 2 and not ranges.integers:
+            first = self.measured()[0]
+            product = "exact (fused)" if first.product is None else f"rounded to {first.product} bits"
+            yield f"products: {product}; operands of {first.bits[0]} and {first.bits[1]} bits"
 
     def arithmetics(self) -> Iterator[TreeArithmetic]:
         """Ways to round along the tree, where no spec says its order."""
         assert self.tree is not None
-        measured = self.measured()
-        inner = self._remembered(self.tree.K)
-        adds = measured.casts(inner)
-        for add in adds:
-            for product in dict.fromkeys([*measured.products(adds), None]):
-                for out in measured.out:
-                    yield TreeArithmetic(product, add, out or None)
-                    yield TreeArithmetic(product, add, out or None, 1)
+        for measured in self.measured():
+            adds = measured.casts(self._remembered(self.tree.K)) if self.tree.nodes else ["fp32"]
+            for add in adds:
+                for product in dict.fromkeys([*measured.products(adds), None]):
+                    for out in measured.out:
+                        yield TreeArithmetic(product, add, out or None)
+                        yield TreeArithmetic(product, add, out or None, 1)
 
 
 def dtype_format_of(text: str | None) -> str | None:
@@ -275,15 +325,15 @@ def dtype_format_of(text: str | None) -> str | None:
 
 
 def _operand_texts(found: Rounded, reach: tuple[int, int], own: str | None) -> list[str]:
+    """Casts that an operand may have; none where it keeps all bits of its dtype."""
     fmt = None if own is None else parse_scalar(own)
     if found.p is None or not isinstance(fmt, FloatFormat) or found.p >= fmt.p:
-        return [""]
-    dtype_reach = (fmt.quantum_exponent, fmt.emax)
+        return []
     usual = {(11, 127): ["tf32"], (8, 127): ["bf16"]}.get((found.p, reach[1]), [])
-    texts = [*usual, *format_texts(found.p, reach, dtype_reach)]
-    modes = found.modes[:1] or ("rne",)
+    texts = [*usual, *format_texts(found.p, reach, (fmt.quantum_exponent, fmt.emax))]
+    mode = (found.modes or ("rne",))[0]
     named = []
     for text in dict.fromkeys(texts):
         base, _, more = text.partition("/")
-        named += [f"{base}{'' if mode == 'rne' else f'/{mode}'}{f'/{more}' if more else ''}" for mode in modes]
-    return [*named, ""]
+        named.append(f"{base}{'' if mode == 'rne' else f'/{mode}'}{f'/{more}' if more else ''}")
+    return named

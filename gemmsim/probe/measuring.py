@@ -11,7 +11,7 @@ from .ranges import powers
 from .sum_tree import STEP, SumTree
 from .widths import Terms
 
-__all__ = ["MODES", "Rounded", "measure_kept", "measure_node", "measure_operand", "measure_product"]
+__all__ = ["MODES", "Rounded", "measure_kept", "measure_node", "measure_operand", "measure_product", "measure_sum"]
 
 #: What 1 + t units becomes, in units above 1, for t = 1/4, 1/2, 3/4, 3/2; then the same below zero, in magnitude.
 MODES: dict[str, tuple[int, ...]] = {
@@ -81,6 +81,15 @@ def measure_kept(terms: Terms, tree: SumTree, node: int) -> int | None:
     return None if found is None else found - 1
 
 
+def measure_sum(terms: Terms, i: int, j: int, other: int | None) -> Rounded:
+    """The rounding of the sum of terms i and j, taken apart by a third term, or of the result with nothing else.
+
+    Raises:
+        ProbeError: as ``BlackBox``.
+    """
+    return _sweep(terms, i, j, other)
+
+
 def _sweep(terms: Terms, i: int, j: int, other: int | None) -> Rounded:
     low, high = terms.window(_MOST)
     steps = np.arange(1, high - low + 1)
@@ -99,7 +108,7 @@ def _sweep(terms: Terms, i: int, j: int, other: int | None) -> Rounded:
 
 
 def _modes(terms: Terms, places: tuple[int, int, int | None], bits: int, low: int, high: int) -> tuple[str, ...]:
-    usable = high - bits - 2 >= low, high - bits - 1 >= low, high - bits - 2 >= low, True
+    usable = high - bits - 2 >= low, high - bits - 1 >= low, high - bits - 2 >= low, high - bits - 1 >= low
     parts = _PARTS[list(usable)] * 2.0**-bits
     up = _above_one(terms, places, parts, high) / 2.0**-bits
     down = -_above_one(terms, places, -parts, high, -1.0) / 2.0**-bits
@@ -121,8 +130,8 @@ def _above_one(
     return back if other is not None else back - one
 
 
-def measure_operand(questions: Questions, places: tuple[int, int], side: int) -> Rounded:
-    """How an operand is rounded, by 1 + x at the second place while -1 stands at the first one.
+def measure_operand(questions: Questions, places: tuple[int, int], side: int, top: int) -> Rounded:
+    """How an operand is rounded, by 1 + x at the second place while -1 stands at the first one, both times 2^top.
 
     Raises:
         ProbeError: as ``BlackBox``.
@@ -131,9 +140,10 @@ def measure_operand(questions: Questions, places: tuple[int, int], side: int) ->
     def left(small: np.ndarray, one: float = 1.0) -> np.ndarray:
         a = np.zeros((len(small), questions.box.shape.K))
         b = np.zeros_like(a)
-        a[:, places[0]], b[:, places[0]] = (-one, 1.0) if side == 0 else (1.0, -one)
-        a[:, places[1]], b[:, places[1]] = (one + small, 1.0) if side == 0 else (1.0, one + small)
-        return questions.ask(a, b)
+        x, y = (a, b) if side == 0 else (b, a)
+        x[:, places[0]], x[:, places[1]] = -one, one + small
+        y[:, places[0]] = y[:, places[1]] = 2.0**top
+        return questions.ask(a, b) / 2.0**top
 
     back = left(powers(-np.arange(1, 53)))
     nonzero = np.flatnonzero(back != 0)
@@ -147,11 +157,11 @@ def measure_operand(questions: Questions, places: tuple[int, int], side: int) ->
 
 
 def measure_product(
-    questions: Questions, places: tuple[int, int, int, int], bits: tuple[int, int], register: int
+    questions: Questions, places: tuple[int, int, int], bits: tuple[int, int], register: int
 ) -> int | None:
     """Bits of precision that a product enters its addition with; None where it is exact for operands of ``bits`` bits.
 
-    (1 + 2^-x)(1 + 2^-y) stands at the second place, -1 at the first, -2^-x and -2^-y at the others. ``register``: bits
+    (1 + 2^-x)(1 + 2^-y) stands at the second place, -1 at the first, -2^-x - 2^-y at the third. ``register``: bits
     of the sum, which holds what is left without -1.
 
     Raises:
@@ -165,10 +175,9 @@ def measure_product(
     y = sums - x
     a = np.zeros((len(sums), questions.box.shape.K))
     b = np.zeros_like(a)
-    first, second, third, fourth = places
+    first, second, third = places
     a[:, first], b[:, first] = -1.0, 1.0
     a[:, second], b[:, second] = 1.0 + powers(-x), 1.0 + powers(-y)
-    a[:, third], b[:, third] = -powers(-x), 1.0
-    a[:, fourth], b[:, fourth] = -powers(-y), 1.0
+    a[:, third], b[:, third] = -powers(-x) - powers(-y), 1.0
     exact = questions.ask(a, b) == powers(-sums)
     return None if exact.all() else int(sums[exact.argmin()])

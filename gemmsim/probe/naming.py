@@ -39,29 +39,36 @@ def format_texts(p: int, found: tuple[int, int], reach: tuple[int, int]) -> list
     open_ends = (found[0] == reach[0], found[1] == reach[1])
     if all(open_ends):
         return list(dict.fromkeys([*(["fp16"] if p == 11 and -24 <= found[0] and found[1] <= 15 else []), wide]))
-    return list(dict.fromkeys([*_fitting(p, *found, *open_ends), wide]))
+    return list(dict.fromkeys([*_fitting(p, *found), *(["fp16"] if p == 11 and found[0] >= -24 and found[1] <= 15 else []), wide]))
 
 
 @lru_cache(maxsize=256)
-def _fitting(p: int, low: int, high: int, open_low: bool, open_high: bool) -> tuple[str, ...]:
-    whole, in_part = [], []
+def _fitting(p: int, low: int, high: int) -> tuple[str, ...]:
+    """Formats that end where exponents do, at both ends; then such as end so above and go on below, or the reverse."""
+    whole: list[str] = []
+    above: list[str] = []
+    below: list[str] = []
+    seen = set()
     for text in _texts(p, high):
         try:
             fmt = parse_scalar(text)
         except FormatError:
             continue
-        if not isinstance(fmt, FloatFormat) or fmt.p != p or not fmt.signed:
+        if not isinstance(fmt, FloatFormat) or fmt.p != p or not fmt.signed or fmt in seen:
             continue
+        seen.add(fmt)
         name = _USUAL.get(text, text)
         if fmt.emax == high and fmt.quantum_exponent == low:
             whole.append(name)
         elif fmt.emax == high and fmt.emin == low:
             whole.append(f"{name}/ftz")
-        elif (fmt.emax == high or (open_high and fmt.emax > high)) and (
-            fmt.quantum_exponent == low or (open_low and fmt.quantum_exponent < low)
-        ):
-            in_part.append(name)
-    return tuple(dict.fromkeys([*whole, *sorted(in_part, key=lambda one: one not in _USUAL.values())[:3]]))
+        elif fmt.emax == high and fmt.quantum_exponent < low:
+            above.append(name)
+        elif fmt.emax > high and fmt.quantum_exponent == low:
+            below.append(name)
+    usual = [*_USUAL.values(), *(f"e{bits}m{p - 1}" for bits in range(2, 9))]
+    some = [name for name in (*above, *below) if name in usual]
+    return tuple(dict.fromkeys([*whole, *some[:3]]))
 
 
 def _texts(p: int, high: int) -> Iterator[str]:

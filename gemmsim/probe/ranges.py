@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,14 +70,30 @@ def measure_ranges(questions: Questions) -> Ranges:
 def _ranges(questions: Questions, low: int, high: int) -> Ranges:
     sides = [_operand_range(questions, low, high, side) for side in (0, 1)]
     a, b = sides
-    everything = np.arange(a[0] + b[0], a[1] + b[1] + 1)
-    left = np.clip(-(-everything // 2), np.maximum(a[0], everything - b[1]), np.minimum(a[1], everything - b[0]))
-    back = _products(questions, left, everything - left)
-    product = _run(everything, back == powers_or_inf(everything), 0)
+
+    def halves(both: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        left = np.clip(-(-both // 2), np.maximum(a[0], both - b[1]), np.minimum(a[1], both - b[0]))
+        return left, both - left
+
+    def good(both: np.ndarray) -> np.ndarray:
+        return _products(questions, *halves(both)) == powers_or_inf(both)
+
+    ends = a[0] + b[0], a[1] + b[1]
+    near = np.unique(np.clip(np.arange(-4, 5), *ends))
+    begin = near[good(near)]
+    if len(begin) == 0:
+        everything = np.arange(ends[0], ends[1] + 1)
+        begin = everything[good(everything)]
+    start = int(begin[np.abs(begin).argmin()]) if len(begin) else 0
+    product = _end(good, start, ends[0]), _end(good, start, ends[1])
+    if product[0] < 0 < product[1] and min(a[0], b[0]) < 0 and _products(questions, np.array([0]), np.array([0]), 1.5)[0] == 1.5:
+        # Past its largest number a format may saturate, and a wider one round that up to the power of two again.
+        half_more = _products(questions, *halves(np.array([product[1]])), 1.5)
+        if half_more[0] != 1.5 * 2.0 ** product[1]:
+            product = product[0], product[1] - 1
     alone_all = np.arange(max(a[0], b[0], product[0]), min(a[1], b[1], product[1]) + 1)
     alone = (int(alone_all[0]), int(alone_all[-1])) if len(alone_all) and alone_all[0] <= 0 <= alone_all[-1] else (0, 0)
-    above = np.flatnonzero(everything == product[1] + 1)
-    past = float(back[above[0]]) if len(above) else None
+    past = float(_products(questions, *halves(np.array([product[1] + 1])))[0]) if product[1] < ends[1] else None
     return Ranges(a, b, product, alone, low >= 0 or product[0] >= 0, past)
 
 
@@ -87,13 +104,23 @@ def powers_or_inf(exponents: np.ndarray) -> np.ndarray:
 
 
 def _operand_range(questions: Questions, low: int, high: int, side: int) -> tuple[int, int]:
-    mine = np.arange(low, high + 1)
-    good = np.zeros(len(mine), bool)
-    for other in (-mine, 0 * mine, np.clip(-mine, -6, 6), np.clip(-mine, -14, 14), np.minimum(-mine, 0) // 2):
-        other = np.clip(other, low, high)
-        pair = (mine, other) if side == 0 else (other, mine)
-        good |= _products(questions, *pair) == powers_or_inf(mine + other)
-    if not good.any():
+    """Lowest and highest power of two of one operand that comes back with some power of two in the other one."""
+
+    def good(mine: np.ndarray) -> np.ndarray:
+        found = np.zeros(len(mine), bool)
+        for other in (-mine, 0 * mine, np.clip(-mine, -6, 6), np.clip(-mine, -14, 14), np.minimum(-mine, 0) // 2):
+            other = np.clip(other, low, high)
+            pair = (mine, other) if side == 0 else (other, mine)
+            if not found.all():
+                found |= _products(questions, *pair) == powers_or_inf(mine + other)
+        return found
+
+    near = np.unique(np.clip(np.arange(-3, 9), low, high))
+    begin = near[good(near)]
+    if len(begin) == 0:
+        everything = np.arange(low, high + 1)
+        begin = everything[good(everything)]
+    if len(begin) == 0:
         one = _products(questions, np.array([0]), np.array([0]))[0]
         raise probe_error(
             f"{questions.box.name}: 1 times 1 at term 0, zeros elsewhere, gives {one:g}, and no other power of two "
@@ -101,25 +128,25 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
             "sums of products a[m, k] * b[k, n]",
             "Give a function that computes a matrix product, without a factor and without an addend.",
         )
-    return _run(mine, good, 0)
+    start = int(begin[np.abs(begin).argmin()])
+    return _end(good, start, low), _end(good, start, high)
 
 
-def _products(questions: Questions, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _end(good: Callable[[np.ndarray], np.ndarray], start: int, end: int) -> int:
+    """The last good number of the run from ``start``, which is good, toward ``end``; a run has no gaps of one seventh
+    of what is left."""
+    side = 1 if end >= start else -1
+    while start != end:
+        steps = np.unique(np.ceil(np.linspace(0, abs(end - start), 8)).astype(int))[1:]
+        fine = good(start + side * steps)
+        count = len(fine) if fine.all() else int(fine.argmin())
+        begin, end = start, end if count == len(steps) else int(start + side * (steps[count] - 1))
+        start = begin if count == 0 else int(begin + side * steps[count - 1])
+    return start
+
+
+def _products(questions: Questions, left: np.ndarray, right: np.ndarray, times: float = 1.0) -> np.ndarray:
     K = questions.box.shape.K
     a, b = np.zeros((len(left), K)), np.zeros((len(left), K))
-    a[:, 0], b[:, 0] = powers(left), powers(right)
+    a[:, 0], b[:, 0] = times * powers(left), powers(right)
     return questions.ask(a, b)
-
-
-def _run(exponents: np.ndarray, good: np.ndarray, start: int) -> tuple[int, int]:
-    """Ends of the run of good exponents with the one nearest to ``start``."""
-    if not good.any():
-        return start, start
-    places = np.flatnonzero(good)
-    at = int(places[np.abs(exponents[places] - start).argmin()])
-    low = high = at
-    while low > 0 and good[low - 1]:
-        low -= 1
-    while high + 1 < len(good) and good[high + 1]:
-        high += 1
-    return int(exponents[low]), int(exponents[high])

@@ -56,6 +56,9 @@ def _simple(tree: SumTree) -> Iterator[Shape]:
     yield Pairs(2, Chain(), halves=True)
     if tree.nodes and tree.kind(tree.root) != ADD or tree.K > 2:
         yield Exactly()
+    for n in (4, 8, 16, 32):
+        yield Steps(n, "pairs")
+        yield Steps(n, "two blocks")
     _, steps = spine(tree, tree.root)
     counts = [sum(tree.sizes[one] for one in addends) for _, addends in steps]
     kinds = {kind for kind, _ in steps if kind != ADD}

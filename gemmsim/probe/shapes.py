@@ -88,7 +88,11 @@ class Exactly(Shape):
 
 @dataclass(frozen=True)
 class Steps(Shape):
-    """``n`` terms and the running sum at a time; ``kind`` of these steps; ``first`` as in ``fused``."""
+    """``n`` terms and the running sum at a time; ``first`` as in ``fused``.
+
+    ``kind``: "step" or "exact", as in the tree; "two blocks", terms with k mod 4 in {0, 1}, the others, then the running
+    sum; "pairs", terms by adjacent pairs, then the running sum.
+    """
 
     n: int
     kind: str = STEP
@@ -99,10 +103,20 @@ class Steps(Shape):
         residue = len(terms) % self.first if self.first else 0
         parts = [terms[i : min(i + self.n, residue)] for i in range(0, residue, self.n)]
         parts += [terms[i : i + self.n] for i in range(residue, len(terms), self.n)]
-        total = on.add(self.kind, parts[0], place)
-        for part in parts[1:]:
-            total = on.add(self.kind, (total, *part), place)
-        return total
+        if self.kind in (STEP, EXACT):
+            total = on.add(self.kind, parts[0], place)
+            for part in parts[1:]:
+                total = on.add(self.kind, (total, *part), place)
+            return total
+        return on.run([self._alone(part, on, place) for part in parts], place)
+
+    def _alone(self, part: list[int], on: _Growing, place: str) -> int:
+        if self.kind == "pairs":
+            return _adjacent(part, on, place)
+        early = [term for k, term in enumerate(part) if k % 4 < 2]
+        late = [term for k, term in enumerate(part) if k % 4 >= 2]
+        total = on.add(STEP, early, place)
+        return on.add(STEP, (total, *late), place) if late else total
 
     def text(self, casts: Mapping[str, str], place: str) -> str:
         return casts[place]

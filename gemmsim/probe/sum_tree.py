@@ -162,9 +162,8 @@ class TreeBuilder:
         return self.K + len(self.nodes) - 1
 
     def merge(self, node: int, addends: Sequence[int]) -> int:
-        """A node in place of ``node`` with further addends of the same kind."""
-        old = self.nodes[node - self.K]
-        self.nodes.append(Node(old.kind, (*old.addends, *addends)))
+        """An exact sum in place of ``node``, an exact sum or one of two addends, with further addends."""
+        self.nodes.append(Node(EXACT, (*self.nodes[node - self.K].addends, *addends)))
         return self.K + len(self.nodes) - 1
 
     def tree(self, root: int | None = None) -> SumTree:

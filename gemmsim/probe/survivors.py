@@ -41,7 +41,7 @@ class Survivors:
             raise ContradictoryAnswers(
                 f"operands and results reach over 2^{high - low}, a register that keeps {most} bits needs 2^{most + 3}"
             )
-        self.window = max(1, min(2 ** (widths.least + 1) - 1, 2**room - 1, 1 << 20))
+        self.window = max(1, min(2 ** (widths.least + 1) - 1, 2**room - 1, terms.K, 1 << 20))
         span = most + 3 + int(self.window).bit_length()
         low, high = terms.window(span)
         self.unit, self.large = 2.0**low, 2.0**high

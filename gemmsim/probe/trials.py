@@ -178,7 +178,8 @@ def _reals(
 
 
 def _spread(shape: tuple[int, int], reach: tuple[int, int], g: np.random.Generator) -> np.ndarray:
-    return g.uniform(max(-8.0, reach[0] + 2), min(8.0, reach[1] - 3) if reach[1] > 4 else 0.0, shape)
+    top = min(8.0, reach[1] - 3) if reach[1] > 4 else 0.0
+    return g.uniform(min(top, max(-8.0, reach[0] + 2)), top, shape)
 
 
 def _integers(
