@@ -30,6 +30,7 @@ class Measured:
         product: bits of a product where it enters its addition, None where it is exact.
         bits: precision of the operands.
         least: bits that any sum is read with.
+        most: bits that are kept beside a larger number, anywhere.
         product_modes: roundings of products that fit.
     """
 
@@ -39,6 +40,7 @@ class Measured:
     product: int | None
     bits: tuple[int, int] = (24, 24)
     least: int = 24
+    most: int = 24
     product_modes: tuple[str, ...] = ()
 
     def rows(self) -> list[tuple[str, Instruction]]:
@@ -133,15 +135,20 @@ def _options(shape: Shape, place: str, roundings: Mapping[str, Rounded], measure
     if isinstance(here, Steps):
         return _steps(here, rounded, casts, measured)
     if isinstance(here, Exactly):
-        casts = list(dict.fromkeys([*casts, *measured.texts(measured.least, ("rne",))]))
-        return list(_exact(casts, products, is_leaf, measured))
+        widths = (measured.least, measured.most)
+        casts = list(dict.fromkeys([*casts, *(one for p in widths for one in measured.texts(p, ("rne",)))]))
+        # Over totals nothing may be lost because a wide register has room for all that narrow ones hold.
+        return [*([] if is_leaf else ["fp32", *casts]), *_exact(casts, products, is_leaf, measured)]
     found = []
     for mul in products:
         found += [cast if mul is None else f"sequential({cast}, mul={mul})" for cast in casts]
     if isinstance(here, Chain):
         found += [f"kahan({cast})" if mul is None else f"kahan({cast}, mul={mul})" for mul in products for cast in casts]
-        if not is_leaf:
-            found += [f"kahan({cast})" for cast in measured.texts(measured.least, ("rne",))]
+        # Single additions of a Kahan sum do not show its format: what was carried on comes back.
+        found += [f"kahan({cast})" for p in (measured.least, measured.most) for cast in measured.texts(p, ("rne",))]
+    if is_leaf and isinstance(here, Chain):
+        formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
+        found += [f"fused(1, {kept}, {cast}, a={a})" for cast in casts[:2] for a in formats for kept in range(10, 27)]
     if place.endswith("o") and isinstance(_at(shape, place[:-1]), Slices):
         found += [f"{cast}/via(fp32)" for cast in casts if rounded.p is not None and rounded.p < 24]
         found += [f"{cast}, partial={one}" for cast in casts for one in ("bf16", "fp16", "fp32")]
@@ -175,12 +182,12 @@ def _registers(ranges: Ranges) -> Iterator[str]:
 
 def integer_registers(ranges: Ranges) -> Iterator[str]:
     """Registers for operands that are integers."""
-    low, high = ranges.product
-    for signed, bits in ((True, high + low + 2), (True, high + 2), (False, high + 1), (True, 32), (True, 53)):
+    high, shift = ranges.product[1] - ranges.shift, ranges.shift
+    for signed, bits in ((True, high + 2), (True, high + 1), (False, high + 1), (True, 32), (True, 53)):
         for overflow, when in product(("wrap", "saturate"), ("every", "end")):
             if 1 <= bits <= 53:
                 more = ("" if when == "every" else ", when=end") + ("" if signed else ", signed=false")
-                yield f"int({bits}, {overflow}{more}{'' if low <= 0 else f', shift={low}'})"
+                yield f"int({bits}, {overflow}{more}{f', shift={shift}' if shift else ''})"
 
 
 def _steps(here: Steps, rounded: Rounded, casts: list[str], measured: Measured) -> list[str]:
@@ -190,7 +197,7 @@ def _steps(here: Steps, rounded: Rounded, casts: list[str], measured: Measured) 
     found = [f"{text[:-1]}{first})" for text in found] if first else found
     kept = [rounded.kept] if rounded.kept is not None else ["exact"] if here.kind == EXACT else []
     if rounded.p is not None and rounded.kept == rounded.p - 1:  # what is cut hides the register's own rounding
-        casts = ["fp32/rtz", "fp32", *casts]
+        casts = list(dict.fromkeys(["fp32/rtz", "fp32", *measured.texts(rounded.p, ("rne", "rtz")), *casts]))
     formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
     found += [f"fused({here.n}, {one}, {cast}, a={a}{first})" for one, cast, a in product(kept, casts, formats)]
     return found

@@ -44,13 +44,14 @@ class _TreeSearch:
         self.sizes: dict[int, int] = {}
         self.g = np.random.default_rng(seed)
 
-    def grow(self, leaves: np.ndarray, witness: int | None, at_random: bool, exact: bool = False) -> _Search:
+    def grow(self, leaves: np.ndarray, witness: int | None, at_random: bool, alike: tuple[int, ...] = ()) -> _Search:
         """The subtrees that ``leaves`` are divided into by an addition above them, in which ``witness`` is lost, too.
 
-        ``exact``: they are addends of an exact sum: what stands in another addend is not lost, and all are as large.
+        ``alike``: they are addends of an exact sum: what stands in another addend is not lost, and each has so many
+        terms, or one of two numbers.
         """
         children: list[int] = []
-        rest = leaves
+        rest, size = leaves, alike[0] if len(alike) == 1 else 0
         while len(rest):
             if len(rest) == 1:
                 children.append(int(rest[0]))
@@ -60,11 +61,13 @@ class _TreeSearch:
             units = rest if witness is None else np.append(rest, witness)
             lost = yield Asked(i, others, units)
             outside = np.zeros(len(others), bool)
-            if exact:
-                size = 1 + int((lost < lost.max()).sum())
-                outside = (lost == lost.max()) & (lost.max() + 2 == 2 * size)
+            if alike:
+                size = size or 1 + int((lost < lost.max()).sum())
+                outside = (lost + 2 == 2 * size) if len(rest) > size else outside
             elif witness is not None:
                 outside = lost == len(units) - 2
+            if size == 1 and outside.all():
+                return [*children, *(int(k) for k in rest)]
             children.append((yield from self.assemble(i, others[~outside], lost[~outside])))
             rest = others[outside]
         return children
@@ -72,14 +75,19 @@ class _TreeSearch:
     def assemble(self, i: int, others: np.ndarray, lost: np.ndarray) -> _Search:
         """The subtree of term i and ``others``, by how many units each pair with i loses."""
         groups = [(int(one), others[lost == one]) for one in np.unique(lost)]
-        searches, size = [], 1
+        searches, size, before = [], 1, 0
         for one, group in groups:
             exact = one + 2 != size + len(group)
-            if len(group) == 1 or (exact and one + 1 == size):  # a single term; or terms that lose nothing of their own
+            alike = [n for n in (one + 2 - size, one + 2 - before) if n > 0 and len(group) % n == 0] if exact else []
+            if not before:
+                alike = alike[:1]
+            if len(group) == 1 or alike == [1]:
                 searches.append(None)
             else:
                 bad_split = 10 * len(group) > 9 * len(others) and len(group) > 8
-                searches.append(self.grow(group, i, bad_split and not exact, exact))
+                searches.append(self.grow(group, i, bad_split and not exact, tuple(dict.fromkeys(alike))))
+            if not exact or one + 2 - size in alike:
+                before = size
             size += len(group)
         grown = iter((yield [one for one in searches if one is not None]))
         node, size, before = i, 1, 1

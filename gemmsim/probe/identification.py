@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from .._html import html_table
 from .._keywords import takes_spec
 from ..arithmetic import GemmSpec, SpecError, SpecLike
 from ..formats import FormatError
+from ..formats.errors import shortened
 from ..hardware.devices import architecture_of
 from .black_box import BlackBox, Shape
 from .candidates import same_rows
@@ -89,7 +90,7 @@ class Identification:
     def _lines(self) -> list[str]:
         M, N, K = self.shape
         lines = [f"{self.function}, {M}x{K} @ {K}x{N}, {self.dtype} to {self.out}"]
-        lines.append(f"  {_TITLES[self.found]}: {self.text}")
+        lines.append(f"  {_TITLES[self.found]}: {shortened(self.text, 300)}")
         if self.of:
             lines.append(f"  equal in {self.equal} of {self.of} outputs: {', '.join(self.kinds)} operands")
         lines.append(f"  order: {tree_text(self.tree, 200) if self.tree is not None else self.no_tree}")
@@ -203,13 +204,7 @@ def identify(
         found = _search(probing, trials)
     if asked is None:
         return found
-    return _with(found, asked=str(asked), difference=difference)
-
-
-def _with(found: Identification, **changes: Any) -> Identification:
-    from dataclasses import replace
-
-    return replace(found, **changes)
+    return replace(found, asked=str(asked), difference=difference)
 
 
 def _search(probing: Probing, trials: Trials) -> Identification:
@@ -227,9 +222,7 @@ def _search(probing: Probing, trials: Trials) -> Identification:
                 continue
             tried.add(spec)
             if trials.agrees(trials.by_spec(spec)):
-                known = [name for plan, names in plans.items() if GemmSpec.parse(plan) == spec for name in names]
-                spec, text = _of_this_chip(probing.box, spec, text)
-                return _result(probing, "spec", spec, _tidy(text), trials, tuple(known))
+                return _named(probing, trials, spec, text, plans)
             if len(tried) >= _MOST:
                 break
     if probing.tree is None:
@@ -238,6 +231,19 @@ def _search(probing: Probing, trials: Trials) -> Identification:
         if trials.agrees(_along(probing.tree, arithmetic)):
             return _result(probing, "tree", None, str(arithmetic), trials)
     return _result(probing, "order", None, f"none of {len(tried)} specs has the same bits", trials)
+
+
+def _named(
+    probing: Probing, trials: Trials, spec: GemmSpec, text: str, plans: dict[str, list[str]]
+) -> Identification:
+    """The answer with the names of rows and plans that compute it."""
+    begins = str(spec.accumulator).partition("(")[0]
+    known: list[str] = []
+    for plan, names in plans.items():
+        if begins in plan and GemmSpec.parse(plan) == spec:
+            known += names
+    spec, text = _of_this_chip(probing.box, spec, text)
+    return _result(probing, "spec", spec, _tidy(text), trials, tuple(known))
 
 
 def _along(tree: SumTree, arithmetic: TreeArithmetic) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None]:

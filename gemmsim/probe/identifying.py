@@ -48,8 +48,11 @@ class Probing:
             self.place = self.classes[0]
         self.questions = Questions(box, Places(self.place.alike))
         self.terms = Terms(self.questions, self.ranges)
-        self._check_products()
-        self.widths: Widths = measure_widths(self.terms, seed)
+        self.dead: list[int] = []
+        if not self.ranges.shift:
+            self._check_products()
+            self.dead = self._dead_terms()
+        self.widths = Widths(0, None, 0) if self.ranges.shift else measure_widths(self.terms, seed)
         self.tree: SumTree | None = None
         self.no_tree = ""
 
@@ -113,6 +116,26 @@ class Probing:
             )
         self._check_scales(K)
 
+    def _dead_terms(self) -> list[int]:
+        """Terms that never enter the sum.
+
+        Raises:
+            ProbeError: where a product comes back as another number.
+        """
+        K = self.box.shape.K
+        low, high = self.ranges.product
+        top = min(max(low, 0), high)
+        found = self.terms.ask(2.0**top * np.eye(K))
+        wrong = np.flatnonzero((found != 2.0**top) & (found != 0))
+        if len(wrong):
+            k = int(wrong[0])
+            raise probe_error(
+                f"{self.box.name}: 2^{top} at term {k} and zeros elsewhere give {found[k]:g}",
+                "sums of products a[m, k] * b[k, n], each once",
+                "Give a function that computes a matrix product, without factors.",
+            )
+        return [int(k) for k in np.flatnonzero(found == 0)]
+
     def _signed(self) -> bool:
         return bool(self.box.dtype.is_signed)
 
@@ -137,6 +160,12 @@ class Probing:
         K = self.box.shape.K
         if K == 1:
             self.tree = SumTree(1, ())
+            return
+        if self.ranges.shift:
+            self.no_tree = f"products lose their {self.ranges.shift} low bits"
+            return
+        if self.dead:
+            self.no_tree = f"{len(self.dead)} of {K} terms never enter the sum, {self.dead[0]} first"
             return
         if self.widths.most is None:
             self.no_tree = f"nothing is ever lost beside a number 2^{self.widths.reach} times as large"
@@ -190,8 +219,9 @@ class Probing:
         that products are."""
         K = self.box.shape.K
         least = self.widths.least + 1
+        most = least if self.widths.most is None else min(53, self.widths.most + 1)
         if self.ranges.integers or K < 2:
-            return [Measured(self.ranges, (("", ""),), tuple(self._outs()), None, least=least)]
+            return [Measured(self.ranges, (("", ""),), tuple(self._outs()), None, least=least, most=most)]
         own = dtype_format(self.box.dtype)
         pair = self._pair()
         top = max(0, min(self.ranges.alone[1], 40))
@@ -203,11 +233,11 @@ class Probing:
             product = measure_product(self.questions, (*pair, self._after(pair)), bits, self._register())
         outs = tuple(self._outs())
         operands = tuple((a, b) for a in texts[0] or [""] for b in texts[1] or [""])
-        read = [Measured(self.ranges, operands, outs, product, bits, least)]
+        read = [Measured(self.ranges, operands, outs, product, bits, least, most)]
         if any(texts):
             modes = found[0].modes or found[1].modes
-            read.append(Measured(self.ranges, (("", ""),), outs, max(bits), bits, least, modes))
-            read.append(Measured(self.ranges, (("", ""),), outs, None, bits, least))
+            read.append(Measured(self.ranges, (("", ""),), outs, max(bits), bits, least, most, modes))
+            read.append(Measured(self.ranges, (("", ""),), outs, None, bits, least, most))
         return read
 
     def _outs(self) -> list[str]:
@@ -269,7 +299,8 @@ class Probing:
         shapes = [] if self.tree is None else recognise(self.tree)
         yield from self._of_shapes(shapes, readings, _LIKELY)
         p = self.widths.least + 1
-        direct = measure_sum(self.terms, 0, 1, None) if self.box.shape.K > 1 else Rounded(p, ("rne",))
+        plain = self.box.shape.K < 2 or self.ranges.integers
+        direct = Rounded(p, ("rne",)) if plain else measure_sum(self.terms, 0, 1, None)
         few = [Rounded(p, (mode,)) for mode in direct.modes]
         if self.tree is not None and self.tree.nodes:
             few.append(self._remembered(self.tree.K))

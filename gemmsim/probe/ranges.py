@@ -23,6 +23,7 @@ class Ranges:
         product: of the product of both.
         alone: of one operand, times 1.
         integers: whether operands below 1 were refused or came back as zero.
+        shift: low bits that an integer register drops of each product.
         past: what the lowest power of two above ``product`` gives: inf, nan or a number. None where operands reach none.
     """
 
@@ -32,6 +33,7 @@ class Ranges:
     alone: tuple[int, int]
     integers: bool
     past: float | None = None
+    shift: int = 0
 
 
 def powers(exponents: np.ndarray) -> np.ndarray:
@@ -64,7 +66,26 @@ def measure_ranges(questions: Questions) -> Ranges:
             return _ranges(questions, 0, min(high, 52))  # it may take integers alone
         except ProbeError:
             pass
+        shifted = _shifted(questions, min(high, 26))
+        if shifted is not None:
+            return shifted
         raise
+
+
+def _shifted(questions: Questions, high: int) -> Ranges | None:
+    """Ranges of integers whose products lose low bits; None where products are none."""
+    try:
+        exponents = np.arange(0, 2 * high + 1)
+        left = -(-exponents // 2)
+        found = _products(questions, left, exponents - left)
+    except ProbeError:
+        return None
+    for shift in range(1, 17):
+        good = np.flatnonzero(found == powers_or_inf(exponents - shift))
+        if len(good) > 2 and (found[:shift] == 0).all() and good[0] == shift:
+            top = int(good[-1])
+            return Ranges((0, high), (0, high), (shift, top), (0, 0), True, None, shift)
+    return None
 
 
 def _ranges(questions: Questions, low: int, high: int) -> Ranges:
@@ -108,7 +129,7 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
 
     def good(mine: np.ndarray) -> np.ndarray:
         found = np.zeros(len(mine), bool)
-        for other in (-mine, 0 * mine, np.clip(-mine, -6, 6), np.clip(-mine, -14, 14), np.minimum(-mine, 0) // 2):
+        for other in (-mine, 0 * mine, np.clip(-mine, -14, 14), np.clip(-mine, -6, 6), -4 - mine, -8 - mine):
             other = np.clip(other, low, high)
             pair = (mine, other) if side == 0 else (other, mine)
             if not found.all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from .shapes import Chain, Exactly, Lanes, Pairs, Runs, Shape, Slices, Steps, Written, tree_of
 from .sum_tree import ADD, SumTree
@@ -12,6 +13,8 @@ __all__ = ["recognise"]
 
 _MOST_DEPTH = 4
 _MOST_WRITTEN = 256
+#: Ways of dividing a tree that are looked at.
+_MOST_PARTITIONS = 24
 #: Orders of a part that are looked at further, and orders of one tree.
 _FEW = 3
 _ENOUGH = 8
@@ -19,13 +22,25 @@ _ENOUGH = 8
 _GRAINS = (1, 8, 16, 32, 64, 128)
 
 
-def recognise(tree: SumTree, depth: int = 0) -> list[Shape]:
+def recognise(tree: SumTree) -> list[Shape]:
     """Orders with this very tree, simple ones first; none where no spec says it."""
+    return _recognise(tree, 0, {})
+
+
+def _recognise(tree: SumTree, depth: int, known: dict[tuple[SumTree, bool], list[Shape]]) -> list[Shape]:
+    """``known``: what was found of parts and quotients, which repeat."""
+    key = tree, depth == _MOST_DEPTH
+    if key not in known:
+        known[key] = _all(tree, depth, known)
+    return known[key]
+
+
+def _all(tree: SumTree, depth: int, known: dict[tuple[SumTree, bool], list[Shape]]) -> list[Shape]:
     found: list[Shape] = []
     for shape in _simple(tree):
         _keep(shape, tree, found)
     if depth < _MOST_DEPTH and not (found and depth) and Chain() not in found:
-        for shape in _combined(tree, depth):
+        for shape in _combined(tree, depth, known):
             _keep(shape, tree, found)
             if len(found) >= _ENOUGH * (2 if depth == 0 else 1):
                 break
@@ -56,7 +71,7 @@ def _simple(tree: SumTree) -> Iterator[Shape]:
     yield Pairs(2, Chain(), halves=True)
     if tree.nodes and tree.kind(tree.root) != ADD or tree.K > 2:
         yield Exactly()
-    for n in (4, 8, 16, 32):
+    for n in (4, 8, 16, 32) if tree.nodes else ():
         yield Steps(n, "pairs")
         yield Steps(n, "two blocks")
     _, steps = spine(tree, tree.root)
@@ -74,16 +89,23 @@ def _simple(tree: SumTree) -> Iterator[Shape]:
             yield Steps(power, kind)
 
 
-def _combined(tree: SumTree, depth: int) -> Iterator[Shape]:
+def _combined(tree: SumTree, depth: int, known: dict[tuple[SumTree, bool], list[Shape]]) -> Iterator[Shape]:
     """Orders over totals: runs, slices and lanes that are subtrees of their own."""
-    for blocks in _partitions(tree):
-        inners = recognise(tree.part(blocks[0]), depth + 1)[:_FEW]
-        overs = recognise(tree.quotient(blocks), depth + 1)[:_FEW]
+    for blocks in islice(_partitions(tree), _MOST_PARTITIONS):
+        inners = _recognise(tree.part(blocks[0]), depth + 1, known)[:_FEW]
+        if not inners:
+            continue
+        overs = [one for one in _recognise(tree.quotient(blocks), depth + 1, known) if not _is_instruction(one)][:_FEW]
         if not overs and len(blocks) <= _MOST_WRITTEN:
             overs = list(_tree_over(tree.quotient(blocks)))
         for inner in inners:
             for over in overs:
                 yield from _made(tree, blocks, inner, over)
+
+
+def _is_instruction(shape: Shape) -> bool:
+    """Whether these are steps of matrix instructions alone, which add no totals."""
+    return isinstance(shape, Steps)
 
 
 def _made(tree: SumTree, blocks: list[int], inner: Shape, over: Shape) -> Iterator[Shape]:
@@ -133,7 +155,7 @@ def _contiguous(tree: SumTree, node: int) -> list[int]:
     """``node`` and the largest subtrees behind it, each of contiguous terms and no more of them than ``node`` if there
     is such a division, else as many as there are."""
     n = tree.sizes[node]
-    if not _is_range(tree, node):
+    if not tree.is_range(node):
         return []
     even, start = [node], n
     while start < tree.K:
@@ -161,19 +183,16 @@ def _block(tree: SumTree, start: int, most: int) -> int:
         if above < 0 or tree.firsts[above] != start or tree.sizes[above] > most:
             return best
         node = above
-        if _is_range(tree, node):
+        if tree.is_range(node):
             best = node
-
-
-def _is_range(tree: SumTree, node: int) -> bool:
-    last = max(tree.terms(node))
-    return last - tree.firsts[node] + 1 == tree.sizes[node]
 
 
 def _lanes(tree: SumTree, node: int) -> list[int]:
     """The lanes, if ``node`` is the first one."""
+    n = tree.sizes[node]
+    if tree.is_range(node):
+        return []
     terms = tree.terms(node)
-    n = len(terms)
     width = next((i for i in range(1, n) if terms[i] != terms[i - 1] + 1), 0)
     if not width or terms[width] % width:
         return []
@@ -212,7 +231,7 @@ def _written(tree: SumTree) -> Iterator[Shape]:
         start += tree.sizes[node]
     if 1 < len(blocks) <= _MOST_WRITTEN:
         quotient = tree.quotient(blocks)
-        for over in [*recognise(quotient, _MOST_DEPTH)[:_FEW], *_tree_over(quotient)]:
+        for over in [*_recognise(quotient, _MOST_DEPTH, {})[:_FEW], *_tree_over(quotient)]:
             yield Slices(tuple(tree.sizes[one] for one in blocks), Chain(), over)
 
 

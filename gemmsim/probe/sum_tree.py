@@ -81,6 +81,18 @@ class SumTree:
             found.append(min(found[one] for one in node.addends))
         return tuple(found)
 
+    @cached_property
+    def lasts(self) -> tuple[int, ...]:
+        """The greatest term of each term and each node."""
+        found = list(range(self.K))
+        for node in self.nodes:
+            found.append(max(found[one] for one in node.addends))
+        return tuple(found)
+
+    def is_range(self, node: int) -> bool:
+        """Whether the terms below a node follow each other."""
+        return self.lasts[node] - self.firsts[node] + 1 == self.sizes[node]
+
     def terms(self, node: int) -> list[int]:
         """The terms below a node, ascending."""
         found, todo = [], [node]

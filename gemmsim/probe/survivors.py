@@ -95,7 +95,7 @@ class Survivors:
         result = self.sign * self.terms.ask(masks) / self.unit
         with np.errstate(invalid="ignore"):
             survived = np.mod(result, self.quantum)
-            clear = np.isfinite(result) & (survived <= counts) & (np.abs(result) <= self.countable)
+            clear = np.isfinite(result) & (survived <= counts) & (np.abs(result) < self.countable)
             single = counts == 1
         survived = np.where(single, result == 1.0, np.where(clear, survived, 0.0))
         return survived.astype(np.int64), clear | single

@@ -121,9 +121,11 @@ class Trials:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    return qmatmul(a, b, spec)
+                    found = qmatmul(a, b, spec)
             except (SpecError, FormatError, UnsupportedSpec, ValueError):
                 return None
+            # Results of float32 operands are in float32, whatever a spec's register holds.
+            return found.float().double() if self.box.out_dtype == "torch.float32" else found
 
         return compute
 
