@@ -179,6 +179,38 @@ def compare_command(
             raise typer.Exit(FAILED_EXIT)
 
 
+@app.command("identify", context_settings=HELP)
+def identify_command(
+    function: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="torch.mm, numpy.matmul, or MODULE:FUNCTION of two matrices.")
+    ],
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="Of the operands: fp32, bf16, fp16, ...")
+    ] = "fp32",
+    shape: Annotated[str, typer.Option("--shape", metavar="MxKxN", help="Such as 64x512x64.")] = "64x256x64",
+    over_k: Annotated[
+        str | None, typer.Option("--over-K", metavar="RANGE", help="For each K: 1:16, 64:4096:x2, 100,200.")
+    ] = None,
+    over_m: Annotated[str | None, typer.Option("--over-M", metavar="RANGE", help="For each M.")] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", metavar="SPEC", help="A spec that it should be; the first difference.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands.")] = 0,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the tree as a picture.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a function computes that multiplies matrices: its order of additions, and the spec that has the same bits.
+
+    Exit code 0 where the answer is verified bit for bit and, with --compare, is that spec; else 1.
+    """
+    with user_errors():
+        with loading("torch"):
+            from .identify import Asked, identify
+        if not identify(Asked(function, dtype, shape, over_k, over_m, compare, device, seed), as_json, svg):
+            raise typer.Exit(FAILED_EXIT)
+
+
 _WORDS = typer.Argument(hidden=True)
 SpecOption = Annotated[
     str | None, typer.Option("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')

@@ -19,6 +19,7 @@ from .sum_tree import EXACT, STEP
 
 __all__ = ["Measured", "accumulators_without_order", "hardware_rows", "spec_texts", "specs_of_shape"]
 
+
 @dataclass(frozen=True)
 class Measured:
     """What candidates are made of.
@@ -51,6 +52,11 @@ class Measured:
             if tuple(OPERANDS[name].format.p for name in (one.a, one.b)) in (self.bits, self.bits[::-1])
         ]
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Precisions that sums may have. A Kahan sum keeps one more bit beside a larger number than its format."""
+        return tuple(dict.fromkeys((self.least, self.most, max(1, self.most - 1))))
+
     def casts(self, rounded: Rounded) -> list[str]:
         """Casts with this precision and rounding."""
         if rounded.p is None:
@@ -65,9 +71,10 @@ class Measured:
 
     def products(self, adds: list[str]) -> list[str | None]:
         """Roundings of products, None for none."""
-        if self.product is None:
-            return [None]
-        same = [one for one in adds if parse_scalar(one.split("/")[0]).p == self.product]  # type: ignore[union-attr]
+        if self.product is None:  # beyond what a narrow register shows, products may still be rounded
+            wide = sum(self.bits) > 24
+            return [None, *(f"fp32{end}" for end in ("", "/rtz", "/ru", "/rd", "/rna") if wide and "fp32" not in adds)]
+        same = [one for one in adds if parse_scalar(one.split("/")[0]).p == self.product and "via" not in one]  # type: ignore[union-attr]
         modes = dict.fromkeys((*self.product_modes, "rne", "rtz", "rna", "ru", "rd", "ro"))
         others = [text for mode in modes for text in self.texts(self.product, (mode,))]
         if self.ranges.product[1] < self.ranges.a[1] + self.ranges.b[1]:
@@ -84,8 +91,8 @@ def spec_texts(accumulator: str, measured: Measured) -> Iterator[str]:
 
 
 def specs_of_shape(shape: Shape, roundings: Mapping[str, Rounded], measured: Measured, most: int) -> Iterator[str]:
-    """At most so many specs with the order ``shape``, those with likely parts first. ``roundings``: by place; the places
-    that have no addition take another's."""
+    """At most so many specs with the order ``shape``, those with likely parts first. ``roundings``: by place; the
+    places that have no addition take another's."""
     options = {place: _options(shape, place, roundings, measured) for place in _text_places(shape)}
     for chosen in islice(_likely_first(list(options.values())), most):
         accumulator = shape.text(dict(zip(options, chosen, strict=True)), "")
@@ -129,30 +136,35 @@ def _options(shape: Shape, place: str, roundings: Mapping[str, Rounded], measure
     rounded = near[0] if near else next(iter(roundings.values()), Rounded(24, ("rne",)))
     casts = measured.casts(rounded)
     is_leaf = place == shape.leaf()
-    products = measured.products(casts) if is_leaf else [None]
+    products: list[str | None] = measured.products(casts) if is_leaf else [None]
     if place not in roundings:
         products = [None, *(one for one in products if one is not None)]  # a single product is rounded either way
     if isinstance(here, Steps):
         return _steps(here, rounded, casts, measured)
     if isinstance(here, Exactly):
-        widths = (measured.least, measured.most)
-        casts = list(dict.fromkeys([*casts, *(one for p in widths for one in measured.texts(p, ("rne",)))]))
+        more = (one for p in measured.widths for one in measured.texts(p, ("rne",)))
+        casts = list(dict.fromkeys([*casts, *more]))
         # Over totals nothing may be lost because a wide register has room for all that narrow ones hold.
         return [*([] if is_leaf else ["fp32", *casts]), *_exact(casts, products, is_leaf, measured)]
-    found = []
-    for mul in products:
-        found += [cast if mul is None else f"sequential({cast}, mul={mul})" for cast in casts]
-    if isinstance(here, Chain):
-        found += [f"kahan({cast})" if mul is None else f"kahan({cast}, mul={mul})" for mul in products for cast in casts]
-        # Single additions of a Kahan sum do not show its format: what was carried on comes back.
-        found += [f"kahan({cast})" for p in (measured.least, measured.most) for cast in measured.texts(p, ("rne",))]
-    if is_leaf and isinstance(here, Chain):
-        formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
-        found += [f"fused(1, {kept}, {cast}, a={a})" for cast in casts[:2] for a in formats for kept in range(10, 27)]
+    found = [_chain(cast, mul) for mul in products[:2] for cast in casts]
     if place.endswith("o") and isinstance(_at(shape, place[:-1]), Slices):
         found += [f"{cast}/via(fp32)" for cast in casts if rounded.p is not None and rounded.p < 24]
         found += [f"{cast}, partial={one}" for cast in casts for one in ("bf16", "fp16", "fp32")]
+    if isinstance(here, Chain):
+        # Single additions of a Kahan sum do not show its format: what was carried on comes back.
+        own = (one for p in measured.widths for one in measured.texts(p, ("rne",)))
+        found += [f"kahan({cast})" for cast in dict.fromkeys((*own, *casts))]
+    found += [_chain(cast, mul) for mul in products[2:] for cast in casts]
+    if is_leaf and isinstance(here, Chain):
+        found += [f"kahan({cast}, mul={mul})" for mul in products if mul is not None for cast in casts]
+        formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
+        outs = dict.fromkeys((*casts[:2], "fp32/rtz"))
+        found += [f"fused(1, {kept}, {out}, a={a})" for out in outs for a in formats for kept in range(10, 27)]
     return found
+
+
+def _chain(cast: str, mul: str | None) -> str:
+    return cast if mul is None else f"sequential({cast}, mul={mul})"
 
 
 def _exact(casts: list[str], products: list[str | None], is_leaf: bool, measured: Measured) -> Iterator[str]:

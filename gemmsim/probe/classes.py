@@ -1,4 +1,4 @@
-"""Which outputs a function computes alike: the same row everywhere and the same column everywhere give the same bits."""
+"""Which outputs a function computes alike: equal rows and equal columns give the same bits there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PositionClass:
 
 
 def _ranges(numbers: np.ndarray) -> str:
-    """"0:8, 12" for 0 to 7 and 12."""
+    """ "0:8, 12" for 0 to 7 and 12."""
     found, start = [], 0
     for i in range(1, len(numbers) + 1):
         if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:

@@ -22,14 +22,14 @@ class TreeArithmetic:
         product: cast of each product; None where products are exact.
         add: cast of each addition.
         out: cast of the result, or None.
-        begins: of two exact products that are added to each other, the one that is rounded first, because a running
-            sum begins with it: 0 for the one with the lower number, 1 for the other one.
+        begins: of two products that are added to each other, the one that is rounded as a sum first, because a running
+            sum from 0 begins with it: 0 for the one with the lower number, 1 for the other one; None for neither.
     """
 
     product: str | None
     add: str
     out: str | None = None
-    begins: int = 0
+    begins: int | None = None
 
     def __str__(self) -> str:
         product = "fused multiply-adds" if self.product is None else f"products rounded to {self.product}"
@@ -47,12 +47,12 @@ def evaluate(tree: SumTree, arithmetic: TreeArithmetic, a: Tensor, b: Tensor) ->
     for k in range(tree.K):
         exact = a[:, k, None] * b[None, k]
         values.append(exact if arithmetic.product is None else _rounded(exact, parse_cast(arithmetic.product)))
-    if tree.K == 1 and arithmetic.product is None:
+    if tree.K == 1:
         values[0] = _rounded(values[0], add)  # type: ignore[arg-type]
     for node in tree.nodes:
         x, y = (values[one] for one in sorted(node.addends))
         assert x is not None and y is not None
-        if arithmetic.product is None and max(node.addends) < tree.K:
+        if arithmetic.begins is not None and max(node.addends) < tree.K:
             x, y = (_rounded(x, add), y) if arithmetic.begins == 0 else (x, _rounded(y, add))
         values.append(_sum(x, y, add))
         for one in node.addends:
@@ -75,4 +75,6 @@ def _sum(x: Tensor, y: Tensor, cast: Cast) -> Tensor:
 
 
 def _rounded(x: Tensor, cast: Cast) -> Tensor:
-    return quantize(x, cast)
+    for step in cast.steps:
+        x = quantize(x, step)
+    return x

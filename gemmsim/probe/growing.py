@@ -75,7 +75,8 @@ class _TreeSearch:
     def assemble(self, i: int, others: np.ndarray, lost: np.ndarray) -> _Search:
         """The subtree of term i and ``others``, by how many units each pair with i loses."""
         groups = [(int(one), others[lost == one]) for one in np.unique(lost)]
-        searches, size, before = [], 1, 0
+        searches: list[_Search | None] = []
+        size, before = 1, 0
         for one, group in groups:
             exact = one + 2 != size + len(group)
             alike = [n for n in (one + 2 - size, one + 2 - before) if n > 0 and len(group) % n == 0] if exact else []

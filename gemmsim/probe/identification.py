@@ -40,8 +40,8 @@ class Identification:
         function: its name.
         shape: (M, N, K).
         dtype, out: of operands and of the result.
-        found: "spec", a spec has the same bits; "tree", no spec was found, and the tree with ``arithmetic`` has the same
-            bits; "order", the tree alone is known; "stochastic", equal calls differ; "nothing".
+        found: "spec", a spec has the same bits; "tree", no spec was found, and the tree with the roundings in ``text``
+            has the same bits; "order", the tree alone is known; "stochastic", equal calls differ; "nothing".
         spec: the spec, or None.
         text: the spec as it is best read; the roundings of the tree; or why nothing was found.
         equal, of: how many outputs have the same bits, of how many that were compared.
@@ -96,7 +96,8 @@ class Identification:
         lines.append(f"  order: {tree_text(self.tree, 200) if self.tree is not None else self.no_tree}")
         lines += [f"  {one}" for one in self.facts]
         if len(self.classes) > 1:
-            lines.append(f"  {len(self.classes)} classes of outputs: {'; '.join(self.classes[:4])}; this is the one of {list(self.at)}")
+            listed = "; ".join(self.classes[:4])
+            lines.append(f"  {len(self.classes)} classes of outputs: {listed}; this is the one of {list(self.at)}")
         if len(self.rows) > 1:
             lines.append(f"  the same step: {', '.join(self.rows)}")
         lines += [f"  as {one}" for one in self.plans[:4]]
@@ -233,9 +234,7 @@ def _search(probing: Probing, trials: Trials) -> Identification:
     return _result(probing, "order", None, f"none of {len(tried)} specs has the same bits", trials)
 
 
-def _named(
-    probing: Probing, trials: Trials, spec: GemmSpec, text: str, plans: dict[str, list[str]]
-) -> Identification:
+def _named(probing: Probing, trials: Trials, spec: GemmSpec, text: str, plans: dict[str, list[str]]) -> Identification:
     """The answer with the names of rows and plans that compute it."""
     begins = str(spec.accumulator).partition("(")[0]
     known: list[str] = []

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..arithmetic import GemmSpec, SpecError
-from ..formats import FloatFormat, FormatError, parse_scalar
+from ..formats import FloatFormat, parse_scalar
 from .black_box import BlackBox
 from .candidates import Measured, accumulators_without_order, specs_of_shape
 from .classes import PositionClass, position_classes
-from .errors import ContradictoryAnswers, ProbeError, probe_error
-from .evaluating import TreeArithmetic, evaluate
+from .errors import ContradictoryAnswers, probe_error
+from .evaluating import TreeArithmetic
 from .growing import grow_tree
-from .measuring import MODES, Rounded, measure_kept, measure_node, measure_operand, measure_product, measure_sum
+from .measuring import Rounded, measure_kept, measure_node, measure_operand, measure_product, measure_sum
 from .naming import cast_texts, dtype_format, format_texts
 from .placing import Places, Questions
 from .ranges import Ranges, measure_ranges
@@ -55,6 +54,8 @@ class Probing:
         self.widths = Widths(0, None, 0) if self.ranges.shift else measure_widths(self.terms, seed)
         self.tree: SumTree | None = None
         self.no_tree = ""
+        self._rounded: dict[int, Rounded] = {}
+        self._readings: list[Measured] = []
 
     def _operands(self, g: np.random.Generator, integers: bool) -> tuple[np.ndarray, np.ndarray]:
         M, N, K = self.box.shape
@@ -88,8 +89,10 @@ class Probing:
         return f"{max(differ)} of {M * N} outputs differ between calls with the same operands" if any(differ) else ""
 
     def _check_products(self) -> None:
-        """Raises:
-        ProbeError: where results are no sums of the products of their row and column.
+        """Looks at results of one and of two products of 1 and -1.
+
+        Raises:
+            ProbeError: where they are no sums of the products of their row and column.
         """
         M, N, K = self.box.shape
         g = np.random.default_rng(self.seed + 1)
@@ -148,9 +151,10 @@ class Probing:
             a[row, 0], a[row, other], b[row, other] = 2.0**high, 2.0**low, 1.0
         found = self.questions.ask(a, b)
         if (found != 2.0**low).any():
+            row = 0 if found[0] != 2.0**low else 1
             raise probe_error(
-                f"{self.box.name}: with 2^{low} * 1 at term {1 if found[0] != 2.0**low else K - 1} and 2^{high} * 0 at "
-                f"term 0, the result is {found[found != 2.0**low][0]:g}: operands are rounded by what stands beside them",
+                f"{self.box.name}: with 2^{low} * 1 at term {(1, K - 1)[row]} and 2^{high} * 0 at term 0, the result "
+                f"is {found[row]:g}: how operands are rounded depends on what stands near them",
                 "products that depend on their own operands alone",
                 "Probe the product behind the conversion to a block format, or compare with a spec.",
             )
@@ -195,28 +199,25 @@ class Probing:
             by_place.setdefault(place, []).append(mine[key])
         for place, nodes in by_place.items():
             inner = [one for one in nodes if one != self.tree.root] or nodes
-            full = [one for one in inner if len(self.tree.addends(one)) == max(len(self.tree.addends(x)) for x in inner)]
+            full = [
+                one for one in inner if len(self.tree.addends(one)) == max(len(self.tree.addends(x)) for x in inner)
+            ]
             found[place] = self._remembered(full[min(1, len(full) - 1)])
         return found
 
     def _remembered(self, node: int) -> Rounded:
-        store = self.__dict__.setdefault("_measured_nodes", {})
-        if node not in store:
-            store[node] = self.rounded(node)
-        found: Rounded = store[node]
-        return found
+        if node not in self._rounded:
+            self._rounded[node] = self.rounded(node)
+        return self._rounded[node]
 
     def measured(self) -> list[Measured]:
-        """``_measured``, once."""
-        store = self.__dict__.setdefault("_measured_casts", [])
-        if not store:
-            store += self._measured()
-        found: list[Measured] = store
-        return found
+        """Casts of operands, of products and of the result: where operands seem to be rounded, the other reading is that
+        products are. Measured once."""
+        if not self._readings:
+            self._readings = self._measured()
+        return self._readings
 
     def _measured(self) -> list[Measured]:
-        """Casts of operands and of the result, and of products: where operands seem to be rounded, the other reading is
-        that products are."""
         K = self.box.shape.K
         least = self.widths.least + 1
         most = least if self.widths.most is None else min(53, self.widths.most + 1)
@@ -227,7 +228,9 @@ class Probing:
         top = max(0, min(self.ranges.alone[1], 40))
         found = [measure_operand(self.questions, pair, side, top) for side in (0, 1)]
         bits = (found[0].p or 1, found[1].p or 1)
-        texts = [_operand_texts(one, reach, own) for one, reach in zip(found, (self.ranges.a, self.ranges.b), strict=True)]
+        texts = [
+            _operand_texts(one, reach, own) for one, reach in zip(found, (self.ranges.a, self.ranges.b), strict=True)
+        ]
         product = None
         if K > 2:
             product = measure_product(self.questions, (*pair, self._after(pair)), bits, self._register())
@@ -341,11 +344,12 @@ class Probing:
         assert self.tree is not None
         for measured in self.measured():
             adds = measured.casts(self._remembered(self.tree.K)) if self.tree.nodes else ["fp32"]
+            adds += [f"{add}/via(fp32)" for add in adds if add in ("fp16", "bf16")]  # added in float32, then stored
             for add in adds:
-                for product in dict.fromkeys([*measured.products(adds), None]):
+                for product in dict.fromkeys([*measured.products(adds), None, "fp32"]):
                     for out in measured.out:
-                        yield TreeArithmetic(product, add, out or None)
-                        yield TreeArithmetic(product, add, out or None, 1)
+                        for begins in (0, 1, None):
+                            yield TreeArithmetic(product, add, out or None, begins)
 
 
 def dtype_format_of(text: str | None) -> str | None:

@@ -38,12 +38,12 @@ def plans_of(shape: Shape, a: str, out: str) -> dict[str, list[str]]:
 
 def _configurations(profile: Profile) -> Iterator[Config]:
     for algo, row in profile.families.items():
-        stages = [stage for family, stage in profile.stages if family == row.family] or [None]
+        stages: list[int | None] = [stage for family, stage in profile.stages if family == row.family] or [None]
         options: list[int | None] = [None]
         if row.family == "gemv":
             options = list(profile.gemv)
         elif row.family == "gemmsn":
             options = [option for of, option in profile.gemmsn if of == algo]
-        schemes = [scheme for family, scheme in profile.merges if family == row.family] or [None]
+        schemes: list[int | None] = [scheme for family, scheme in profile.merges if family == row.family] or [None]
         for slices, stage, option, scheme in product(_SLICES, stages, options, schemes):
             yield Config(algo, SPLITK_NUM=slices, STAGES_ID=stage, CUSTOM_OPTION=option, REDUCTION_SCHEME=scheme)

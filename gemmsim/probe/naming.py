@@ -37,9 +37,15 @@ def format_texts(p: int, found: tuple[int, int], reach: tuple[int, int]) -> list
     format may go on."""
     wide = _WIDE.get(p, f"e{8 if p <= 24 else 11}m{p - 1}")
     open_ends = (found[0] == reach[0], found[1] == reach[1])
+    if p > 24:
+        return list(dict.fromkeys([wide, *_fitting(p, *found)]))
     if all(open_ends):
         return list(dict.fromkeys([*(["fp16"] if p == 11 and -24 <= found[0] and found[1] <= 15 else []), wide]))
-    return list(dict.fromkeys([*_fitting(p, *found), *(["fp16"] if p == 11 and found[0] >= -24 and found[1] <= 15 else []), wide]))
+    return list(
+        dict.fromkeys(
+            [*_fitting(p, *found), *(["fp16"] if p == 11 and found[0] >= -24 and found[1] <= 15 else []), wide]
+        )
+    )
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,8 @@ class Ranges:
         alone: of one operand, times 1.
         integers: whether operands below 1 were refused or came back as zero.
         shift: low bits that an integer register drops of each product.
-        past: what the lowest power of two above ``product`` gives: inf, nan or a number. None where operands reach none.
+        past: what the lowest power of two above ``product`` gives: inf, nan or a number. None where operands reach
+            none.
     """
 
     a: tuple[int, int]
@@ -97,7 +98,7 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
         return left, both - left
 
     def good(both: np.ndarray) -> np.ndarray:
-        return _products(questions, *halves(both)) == powers_or_inf(both)
+        return np.asarray(_products(questions, *halves(both)) == powers_or_inf(both))
 
     ends = a[0] + b[0], a[1] + b[1]
     near = np.unique(np.clip(np.arange(-4, 5), *ends))
@@ -107,7 +108,11 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
         begin = everything[good(everything)]
     start = int(begin[np.abs(begin).argmin()]) if len(begin) else 0
     product = _end(good, start, ends[0]), _end(good, start, ends[1])
-    if product[0] < 0 < product[1] and min(a[0], b[0]) < 0 and _products(questions, np.array([0]), np.array([0]), 1.5)[0] == 1.5:
+    if (
+        product[0] < 0 < product[1]
+        and min(a[0], b[0]) < 0
+        and _products(questions, np.array([0]), np.array([0]), 1.5)[0] == 1.5
+    ):
         # Past its largest number a format may saturate, and a wider one round that up to the power of two again.
         half_more = _products(questions, *halves(np.array([product[1]])), 1.5)
         if half_more[0] != 1.5 * 2.0 ** product[1]:

@@ -15,6 +15,8 @@ _MOST_DEPTH = 4
 _MOST_WRITTEN = 256
 #: Ways of dividing a tree that are looked at.
 _MOST_PARTITIONS = 24
+#: Orders that are made of one such way.
+_MOST_MADE = 24
 #: Orders of a part that are looked at further, and orders of one tree.
 _FEW = 3
 _ENOUGH = 8
@@ -42,7 +44,7 @@ def _all(tree: SumTree, depth: int, known: dict[tuple[SumTree, bool], list[Shape
     if depth < _MOST_DEPTH and not (found and depth) and Chain() not in found:
         for shape in _combined(tree, depth, known):
             _keep(shape, tree, found)
-            if len(found) >= _ENOUGH * (2 if depth == 0 else 1):
+            if len(found) >= _ENOUGH * (5 if depth == 0 else 1):
                 break
     if not found and depth == 0:
         for shape in _written(tree):
@@ -54,7 +56,8 @@ def _complexity(shape: Shape) -> tuple[bool, int, int]:
     """What is said last: orders that are written out, then those of many parts or of rare ones."""
     text = repr(shape)
     rare = text.count("first=") - text.count("first=None") + text.count("halves=True") + text.count("Pairs")
-    return "Written" in text, text.count("(") + rare, len(text)
+    rare += 3 * (text.count("kind='pairs'") + text.count("kind='two blocks'"))
+    return "Written" in text, text.count("(") + rare + 2 * text.count("lengths=(") * (text.count(",") // 8), len(text)
 
 
 def _keep(shape: Shape, tree: SumTree, found: list[Shape]) -> None:
@@ -98,9 +101,8 @@ def _combined(tree: SumTree, depth: int, known: dict[tuple[SumTree, bool], list[
         overs = [one for one in _recognise(tree.quotient(blocks), depth + 1, known) if not _is_instruction(one)][:_FEW]
         if not overs and len(blocks) <= _MOST_WRITTEN:
             overs = list(_tree_over(tree.quotient(blocks)))
-        for inner in inners:
-            for over in overs:
-                yield from _made(tree, blocks, inner, over)
+        made = (shape for inner in inners for over in overs for shape in _made(tree, blocks, inner, over))
+        yield from islice(made, _MOST_MADE)
 
 
 def _is_instruction(shape: Shape) -> bool:
@@ -145,10 +147,15 @@ def _partitions(tree: SumTree) -> Iterator[list[int]]:
 
 
 def _goes_on(tree: SumTree, node: int, above: int) -> bool:
-    """Whether the addition above adds just the terms that follow those of ``node``: a run that has not ended."""
-    others = [one for one in tree.addends(above) if one != node]
-    step = tree.firsts[others[0]] - tree.sizes[node]
-    return node != 0 and all(one < tree.K for one in others) and step == 0 and tree.firsts[node] == 0
+    """Whether the addition above adds what follows and is no larger than what ``node`` added last: a run, of terms or of
+    sums, that has not ended."""
+    if node < tree.K or not tree.is_range(node) or tree.firsts[node] != 0:
+        return False
+    running = next(one for one in tree.addends(node) if tree.firsts[one] == 0)
+    last = [one for one in tree.addends(node) if one != running]
+    following = [one for one in tree.addends(above) if one != node]
+    in_order = min(map(tree.firsts.__getitem__, following)) == tree.sizes[node]
+    return in_order and max(tree.sizes[one] for one in following) <= min(tree.sizes[one] for one in last)
 
 
 def _contiguous(tree: SumTree, node: int) -> list[int]:

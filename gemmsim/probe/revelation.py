@@ -43,14 +43,18 @@ class Revelation:
 
     @property
     def text(self) -> str:
-        """The tree in runs: "0:128 (128:256)" adds the sum of terms 128 to 255 to that of terms 0 to 127. Without a tree
-        the reason."""
+        """The tree in runs: "0:128 (128:256)" adds the sum of terms 128 to 255 to that of terms 0 to 127. Without a
+        tree the reason."""
         return self.no_tree if self.tree is None else tree_text(self.tree, 10**9)
 
     def __str__(self) -> str:
         M, N, K = self.shape
         shown = f"no order shown: {self.no_tree}" if self.tree is None else tree_text(self.tree)
-        more = "" if len(self.classes) == 1 else f"\n  {len(self.classes)} classes of outputs: {'; '.join(self.classes[:4])}"
+        more = (
+            ""
+            if len(self.classes) == 1
+            else f"\n  {len(self.classes)} classes of outputs: {'; '.join(self.classes[:4])}"
+        )
         return f"{self.function}, {M}x{K} @ {K}x{N}, {self.dtype}: {shown}{more}"
 
     def svg(self) -> str:

@@ -90,8 +90,8 @@ class Exactly(Shape):
 class Steps(Shape):
     """``n`` terms and the running sum at a time; ``first`` as in ``fused``.
 
-    ``kind``: "step" or "exact", as in the tree; "two blocks", terms with k mod 4 in {0, 1}, the others, then the running
-    sum; "pairs", terms by adjacent pairs, then the running sum.
+    ``kind``: "step" or "exact", as in the tree; "two blocks", terms with k mod 4 in {0, 1}, the others, then the
+    running sum; "pairs", terms by adjacent pairs, then the running sum.
     """
 
     n: int
@@ -131,9 +131,7 @@ class Runs(Shape):
     over: Shape
 
     def grow(self, terms: Sequence[int], on: _Growing, place: str) -> int:
-        totals = [
-            self.inner.grow(terms[i : i + self.n], on, place + "i") for i in range(0, len(terms), self.n)
-        ]
+        totals = [self.inner.grow(terms[i : i + self.n], on, place + "i") for i in range(0, len(terms), self.n)]
         return self.over.grow(totals, on, place + "o")
 
     def text(self, casts: Mapping[str, str], place: str) -> str:
@@ -210,7 +208,11 @@ class Lanes(Shape):
     def text(self, casts: Mapping[str, str], place: str) -> str:
         inner, over = self.inner.text(casts, place + "i"), self.over.text(casts, place + "o")
         width = "" if self.width == 1 else f", width={self.width}"
-        words = {inner: "", f"pairwise({inner})": ", combine=pairwise", f"pairwise({inner}, pairs=halves)": ", combine=halves"}
+        words = {
+            inner: "",
+            f"pairwise({inner})": ", combine=pairwise",
+            f"pairwise({inner}, pairs=halves)": ", combine=halves",
+        }
         return f"interleaved({self.lanes}, {inner}{words.get(over, f', combine={over}')}{width})"
 
     def places(self, place: str = "") -> list[str]:
@@ -231,7 +233,7 @@ class Slices(Shape):
 
     def grow(self, terms: Sequence[int], on: _Growing, place: str) -> int:
         if len(self.lengths) == 1:
-            size = self.grain * -(-(-(-len(terms) // self.grain)) // self.lengths[0])
+            size = self.grain * -((-len(terms) // self.grain) // self.lengths[0])
             ends = list(range(0, len(terms), size)) + [len(terms)]
         else:
             ends = [0, *accumulate(self.lengths)]

@@ -53,7 +53,7 @@ class SumTree:
         return () if node < self.K else self.nodes[node - self.K].addends
 
     def kind(self, node: int) -> str:
-        """"add", "step" or "exact"; "" of a term."""
+        """ "add", "step" or "exact"; "" of a term."""
         return "" if node < self.K else self.nodes[node - self.K].kind
 
     @cached_property

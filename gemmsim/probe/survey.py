@@ -31,7 +31,9 @@ class Survey:
     rules: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{one.shape[0]}x{one.shape[2]} @ {one.shape[2]}x{one.shape[1]}: {_short(one)}" for one in self.answers]
+        lines = [
+            f"{one.shape[0]}x{one.shape[2]} @ {one.shape[2]}x{one.shape[1]}: {_short(one)}" for one in self.answers
+        ]
         lines += [f"{M}x{K} @ {K}x{N}: refused: {said}" for (M, N, K), said in self.refused]
         return "\n".join([*lines, *(f"rule: {one}" for one in self.rules)])
 

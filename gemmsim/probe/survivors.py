@@ -79,7 +79,7 @@ class Survivors:
             self.total += len(part)
             for index in np.flatnonzero(~clear):
                 self.unclear += 1
-                found[start + index] = self._by_halves(*part[index])
+                found[start + index] = self._by_halves(*part[int(index)])
             if self.sign > 0 and self.total >= 16 and self.unclear * 4 > self.total:
                 self.sign, self.unclear, self.total = -1.0, 0, 0  # a register that rounds up loses no positive unit
         return found

@@ -56,7 +56,8 @@ class _Drawing:
     def _box(self, x: float, y: float, width: float, words: str, divided: bool) -> None:
         colour = "#cfe8f5" if divided else "#f4f4f4"
         self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT}" rx="4" fill="{colour}" stroke="#333"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_HEIGHT}" rx="4" '
+            f'fill="{colour}" stroke="#333"/>'
             f'<text x="{x + _PAD / 2:.1f}" y="{y + 17:.1f}" fill="#111">{escape(words)}</text>'
         )
 

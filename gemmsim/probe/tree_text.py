@@ -1,8 +1,8 @@
 """A tree of additions as text, in runs.
 
-"0:8" is the sum of terms 0 to 7 one after the other, "0:13:4" of terms 0, 4, 8, 12; what follows is added to the running
-sum, item by item: a term, a run, a sum of its own in brackets, "{16:32}" terms that enter in one step, "<...>" those of
-an exact sum. "(4:8)*3" stands for (4:8) (8:12) (12:16), "[3 2]*4" for 3 2 5 4 7 6 9 8.
+"0:8" is the sum of terms 0 to 7 one after the other, "0:13:4" of terms 0, 4, 8, 12; what follows is added to the
+running sum, item by item: a term, a run, a sum of its own in brackets, "{16:32}" terms that enter in one step, "<...>"
+those of an exact sum. "(4:8)*3" stands for (4:8) (8:12) (12:16), "[3 2]*4" for 3 2 5 4 7 6 9 8.
 """
 
 from __future__ import annotations

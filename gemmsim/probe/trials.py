@@ -188,7 +188,9 @@ def _integers(
     kind: str, left: tuple[int, int], right: tuple[int, int], ranges: Ranges, g: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     large = 2 ** min(26, ranges.product[1] // 2 + 2) - 1
-    tops = [min(2 ** (min(one[1], 26) + 1) - 1, large if kind.startswith("large") else 4) for one in (ranges.a, ranges.b)]
+    tops = [
+        min(2 ** (min(one[1], 26) + 1) - 1, large if kind.startswith("large") else 4) for one in (ranges.a, ranges.b)
+    ]
     lows = [0 if kind.startswith("positive") else -top for top in tops]
     a, b = (g.integers(low, top + 1, s).astype(float) for low, top, s in zip(lows, tops, (left, right), strict=True))
     if kind.startswith("cancelling") and left[1] > 1:

@@ -85,7 +85,7 @@ def measure_widths(terms: Terms, seed: int) -> Widths:
     least = min(_survives(terms, (0, j), steps, high, False) for j in others)
     if K < 3:
         return Widths(least, None, reach)
-    triples = {(0, 1, 2), (0, 1, K - 1), (0, K // 2, K - 1), (K - 3, K - 2, K - 1)}
+    triples: set[tuple[int, ...]] = {(0, 1, 2), (0, 1, K - 1), (0, K // 2, K - 1), (K - 3, K - 2, K - 1)}
     triples |= {tuple(int(x) for x in g.choice(K, 3, replace=False)) for _ in range(6)}
     found = []
     for triple in sorted(triples):
