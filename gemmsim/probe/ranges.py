@@ -38,8 +38,9 @@ class Ranges:
 
 
 def powers(exponents: np.ndarray) -> np.ndarray:
-    """2.0**exponents."""
-    return np.ldexp(1.0, np.asarray(exponents, dtype=np.int64))
+    """2.0**exponents, infinite beyond float64."""
+    with np.errstate(over="ignore"):
+        return np.ldexp(1.0, np.asarray(exponents, dtype=np.int64))
 
 
 def _exponents(dtype: torch.dtype) -> tuple[int, int]:
@@ -82,7 +83,7 @@ def _shifted(questions: Questions, high: int) -> Ranges | None:
     except ProbeError:
         return None
     for shift in range(1, 17):
-        good = np.flatnonzero(found == powers_or_inf(exponents - shift))
+        good = np.flatnonzero(found == powers(exponents - shift))
         if len(good) > 2 and (found[:shift] == 0).all() and good[0] == shift:
             top = int(good[-1])
             return Ranges((0, high), (0, high), (shift, top), (0, 0), True, None, shift)
@@ -98,7 +99,7 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
         return left, both - left
 
     def good(both: np.ndarray) -> np.ndarray:
-        return np.asarray(_products(questions, *halves(both)) == powers_or_inf(both))
+        return np.asarray(_products(questions, *halves(both)) == powers(both))
 
     ends = a[0] + b[0], a[1] + b[1]
     near = np.unique(np.clip(np.arange(-4, 5), *ends))
@@ -123,12 +124,6 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
     return Ranges(a, b, product, alone, low >= 0 or product[0] >= 0, past)
 
 
-def powers_or_inf(exponents: np.ndarray) -> np.ndarray:
-    """2.0**exponents, infinite beyond float64."""
-    with np.errstate(over="ignore"):
-        return powers(exponents)
-
-
 def _operand_range(questions: Questions, low: int, high: int, side: int) -> tuple[int, int]:
     """Lowest and highest power of two of one operand that comes back with some power of two in the other one."""
 
@@ -138,7 +133,7 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
             other = np.clip(other, low, high)
             pair = (mine, other) if side == 0 else (other, mine)
             if not found.all():
-                found |= _products(questions, *pair) == powers_or_inf(mine + other)
+                found |= _products(questions, *pair) == powers(mine + other)
         return found
 
     near = np.unique(np.clip(np.arange(-3, 9), low, high))

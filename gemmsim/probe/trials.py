@@ -172,10 +172,11 @@ def _reals(
     if kind == "wide":
         a, b = a * np.exp2(_spread(left, ranges.a, g)), b * np.exp2(_spread(right, ranges.b, g))
     if kind == "cancelling" and left[1] > 1:
+        # All terms but one cancel in pairs: what is left is the rounding of each addition, also in a narrow result.
         half, order = left[1] // 2, g.permutation(left[1])
         one, other = order[:half], order[half : 2 * half]
         a[:, other], b[other] = a[:, one], -b[one]
-        a[:, other[::3]] *= 1 + 2.0**-7
+        a[:, order[2 * half :]] *= 2.0**-10
     return tuple(np.clip(x, -(2.0 ** one[1]), 2.0 ** one[1]) for x, one in ((a, ranges.a), (b, ranges.b)))  # type: ignore[return-value]
 
 

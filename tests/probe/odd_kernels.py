@@ -91,18 +91,19 @@ def random_tree(terms):
     return terms[0]
 
 
+def tail_first(terms):
+    """What is left over by eights, then runs of eight."""
+    left = len(terms) % 8
+    return runs(terms, [left] * bool(left) + [8] * (len(terms) // 8))
+
+
 def kernel(order: Sums) -> Kernel:
     return lambda a, b: order(products(a, b))
 
 
 def in_float64(a, b):
-    """Sums in float64, rounded at the end."""
-    return (np.asarray(a, np.float64) @ np.asarray(b, np.float64)[:, :1]).astype(F) if False else _wide(a, b)
-
-
-def _wide(a, b):
-    wide = [one.astype(np.float64) for one in products(a, b)]
-    return chain(wide).astype(F)
+    """Products in float32, sums in float64, rounded at the end."""
+    return chain([one.astype(np.float64) for one in products(a, b)]).astype(F)
 
 
 def in_float16(a, b):
@@ -147,7 +148,7 @@ KERNELS: dict[str, Kernel] = {
     "pairs of runs of four": kernel(lambda terms: runs(terms, [4] * (len(terms) // 4), over=pairs)),
     "pairs in runs of ten": kernel(lambda terms: runs(terms, [10] * (len(terms) // 10), inner=pairs)),
     "lanes in runs": kernel(lambda terms: runs(terms, [12] * (len(terms) // 12), inner=lambda t: lanes(t, 3))),
-    "the tail first": kernel(lambda terms: chain([chain(terms[len(terms) // 8 * 8 :] or terms[:1]), chain(terms[: len(terms) // 8 * 8] if len(terms) % 8 else terms[1:])])),
+    "the tail first": kernel(tail_first),
     "in float16": in_float16,
     "in float64": in_float64,
 }
