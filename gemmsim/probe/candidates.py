@@ -55,7 +55,8 @@ class Measured:
     @property
     def widths(self) -> tuple[int, ...]:
         """Precisions that sums may have. A Kahan sum keeps one more bit beside a larger number than its format."""
-        return tuple(dict.fromkeys((self.least, self.most, max(1, self.most - 1))))
+        read = [bits for bits in self.bits if bits < 24]  # operands that are rounded, or products in a sum's own format
+        return tuple(dict.fromkeys((self.least, self.most, max(1, self.most - 1), *read)))
 
     def casts(self, rounded: Rounded) -> list[str]:
         """Casts with this precision and rounding."""
@@ -135,6 +136,10 @@ def _options(shape: Shape, place: str, roundings: Mapping[str, Rounded], measure
     near = [roundings[place[:end]] for end in range(len(place), -1, -1) if place[:end] in roundings]
     rounded = near[0] if near else next(iter(roundings.values()), Rounded(24, ("rne",)))
     casts = measured.casts(rounded)
+    if place.endswith("i"):  # a narrower total may hide the register of what it is the total of
+        casts = list(
+            dict.fromkeys((*casts, *(one for one in ("fp32", "fp16", "bf16", "e8m10") if _is_wider(one, rounded))))
+        )
     is_leaf = place == shape.leaf()
     products: list[str | None] = measured.products(casts) if is_leaf else [None]
     if place not in roundings:
@@ -157,10 +162,16 @@ def _options(shape: Shape, place: str, roundings: Mapping[str, Rounded], measure
     found += [_chain(cast, mul) for mul in products[2:] for cast in casts]
     if is_leaf and isinstance(here, Chain):
         found += [f"kahan({cast}, mul={mul})" for mul in products if mul is not None for cast in casts]
+        if measured.ranges.product[1] < measured.ranges.a[1] + measured.ranges.b[1]:
+            found += [_chain(f"{cast}/sat", mul) for mul in products for cast in casts if "/" not in cast]
         formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
         outs = dict.fromkeys((*casts[:2], "fp32/rtz"))
         found += [f"fused(1, {kept}, {out}, a={a})" for out in outs for a in formats for kept in range(10, 27)]
     return found
+
+
+def _is_wider(name: str, rounded: Rounded) -> bool:
+    return rounded.p is not None and parse_scalar(name).p > rounded.p  # type: ignore[union-attr]
 
 
 def _chain(cast: str, mul: str | None) -> str:

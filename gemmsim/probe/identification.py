@@ -52,7 +52,7 @@ class Identification:
         at: position of an output.
         facts: what was measured, in words.
         rows: rows of the hardware tables with the same step.
-        plans: libraries that compute the spec in this call.
+        plans: plans of the known libraries for this call with the same bits.
         asked: the spec that was to be compared, and ``difference``: the first output in which the function and that
             spec differ; None where there is none.
         machine: device, threads and versions.
@@ -100,7 +100,7 @@ class Identification:
             lines.append(f"  {len(self.classes)} classes of outputs: {listed}; this is the one of {list(self.at)}")
         if len(self.rows) > 1:
             lines.append(f"  the same step: {', '.join(self.rows)}")
-        lines += [f"  as {one}" for one in self.plans[:4]]
+        lines += [f"  the bits of {one}" for one in self.plans[:4]]
         if self.asked is not None:
             same = "the same bits" if self.difference is None else f"differs: {self.difference}"
             lines.append(f"  compared with {self.asked}: {same}")
@@ -203,6 +203,7 @@ def identify(
         found = _result(probing, "spec", asked, str(asked), trials)
     else:
         found = _search(probing, trials)
+    trials.check_repeats()
     if asked is None:
         return found
     return replace(found, asked=str(asked), difference=difference)
@@ -236,11 +237,7 @@ def _search(probing: Probing, trials: Trials) -> Identification:
 
 def _named(probing: Probing, trials: Trials, spec: GemmSpec, text: str, plans: dict[str, list[str]]) -> Identification:
     """The answer with the names of rows and plans that compute it."""
-    begins = str(spec.accumulator).partition("(")[0]
-    known: list[str] = []
-    for plan, names in plans.items():
-        if begins in plan and GemmSpec.parse(plan) == spec:
-            known += names
+    known = [name for plan, names in plans.items() if trials.agrees(trials.by_spec(plan)) for name in names]
     spec, text = _of_this_chip(probing.box, spec, text)
     return _result(probing, "spec", spec, _tidy(text), trials, tuple(known))
 

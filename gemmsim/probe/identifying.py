@@ -19,7 +19,7 @@ from .placing import Places, Questions
 from .ranges import Ranges, measure_ranges
 from .recognising import recognise
 from .shapes import Shape, tree_of
-from .sum_tree import ADD, SumTree
+from .sum_tree import ADD, Node, SumTree
 from .survivors import Survivors
 from .trials import Trials
 from .widths import Terms, Widths, measure_widths
@@ -38,6 +38,7 @@ class Probing:
         M, N, _ = box.shape
         if not (0 <= at[0] < M and 0 <= at[1] < N):
             raise probe_error(f"at={at} of {M}x{N} outputs", "a position (m, n) of an output", "Give another one.")
+        self._check_zero()
         self.classes = position_classes(box, seed)
         self.place = next(one for one in self.classes if one.alike[at])
         self.ranges: Ranges = measure_ranges(Questions(box, Places(self.place.alike)))
@@ -49,8 +50,8 @@ class Probing:
         self.terms = Terms(self.questions, self.ranges)
         self.dead: list[int] = []
         if not self.ranges.shift:
-            self._check_products()
             self.dead = self._dead_terms()
+            self._check_products()
         self.widths = Widths(0, None, 0) if self.ranges.shift else measure_widths(self.terms, seed)
         self.tree: SumTree | None = None
         self.no_tree = ""
@@ -88,6 +89,22 @@ class Probing:
         differ = [int((one.view(np.int64) != results[0].view(np.int64)).sum()) for one in results[1:]]
         return f"{max(differ)} of {M * N} outputs differ between calls with the same operands" if any(differ) else ""
 
+    def _check_zero(self) -> None:
+        """Looks at the product of zeros.
+
+        Raises:
+            ProbeError: where it is not zero.
+        """
+        M, N, K = self.box.shape
+        found = self.box(np.zeros((M, K)), np.zeros((K, N)))
+        if (found != 0).any():
+            m, n = (int(i) for i in np.argwhere(found != 0)[0])
+            raise probe_error(
+                f"{self.box.name}: zeros give {found[m, n]:g} in output [{m}, {n}]",
+                "sums of products a[m, k] * b[k, n]",
+                "Give the product without an addend, such as a bias.",
+            )
+
     def _check_products(self) -> None:
         """Looks at results of one and of two products of 1 and -1.
 
@@ -99,18 +116,20 @@ class Probing:
         low, high = self.ranges.product
         if not low <= 0 <= high:
             return
-        for many in (1, 2):
+        signs = [0.0, 1.0] if self.ranges.integers else [-1.0, 1.0]  # registers of integers may have no sign
+        live = np.setdiff1d(np.arange(K), self.dead)
+        for many in (1, 2) if high > 1 else (1,):
+            count = min(many, len(live))
             a = np.zeros((M, K))
             for row in a:
-                row[g.choice(K, min(many, K), replace=False)] = 1.0
-            signs = [0.0, 1.0] if self.box.dtype.is_signed is False or not self._signed() else [-1.0, 1.0]
+                row[g.choice(live, count, replace=False)] = g.choice(signs[-1:] * 2 + signs[:1], count)
             b = g.choice(signs, (K, N))
             found, expected = self.box(a, b), a @ b
             wrong = (found != expected) & self.place.alike
-            if high < 2 or not wrong.any():
+            if not wrong.any():
                 continue
             m, n = (int(i) for i in np.argwhere(wrong)[0])
-            terms = ", ".join(f"a[{m}, {k}] = 1, b[{k}, {n}] = {b[k, n]:g}" for k in np.flatnonzero(a[m]))
+            terms = ", ".join(f"a[{m}, {k}] = {a[m, k]:g}, b[{k}, {n}] = {b[k, n]:g}" for k in np.flatnonzero(a[m]))
             raise probe_error(
                 f"{self.box.name}: with {terms} and zeros in the rest of the row, output [{m}, {n}] is "
                 f"{found[m, n]:g}, a sum of products is {expected[m, n]:g}",
@@ -139,12 +158,9 @@ class Probing:
             )
         return [int(k) for k in np.flatnonzero(found == 0)]
 
-    def _signed(self) -> bool:
-        return bool(self.box.dtype.is_signed)
-
     def _check_scales(self, K: int) -> None:
         low, high = self.ranges.alone
-        if K < 2 or low > -1 or high < 1:
+        if K < 2 or low > -1 or high < 1 or self.dead:
             return
         a, b = np.zeros((2, K)), np.zeros((2, K))
         for row, other in enumerate((1, K - 1)):
@@ -162,8 +178,8 @@ class Probing:
     def grow(self) -> None:
         """The tree of additions, in ``tree``, or why there is none, in ``no_tree``."""
         K = self.box.shape.K
-        if K == 1:
-            self.tree = SumTree(1, ())
+        if K < 3 and not self.dead:
+            self.tree = SumTree(K, (Node(ADD, (0, 1)),) if K == 2 else ())
             return
         if self.ranges.shift:
             self.no_tree = f"products lose their {self.ranges.shift} low bits"
@@ -195,14 +211,16 @@ class Probing:
         keys = made.keys(table)[made.K :]
         found: dict[str, Rounded] = {}
         by_place: dict[str, list[int]] = {}
+        place_of: dict[int, str] = {}
         for key, place in zip(keys, places, strict=True):
             by_place.setdefault(place, []).append(mine[key])
+            place_of[mine[key]] = place
         for place, nodes in by_place.items():
-            inner = [one for one in nodes if one != self.tree.root] or nodes
-            full = [
-                one for one in inner if len(self.tree.addends(one)) == max(len(self.tree.addends(x)) for x in inner)
-            ]
-            found[place] = self._remembered(full[min(1, len(full) - 1)])
+            # Best is one whose sum is not rounded in another way before it is taken apart, and a whole step.
+            nodes = [one for one in nodes if one != self.tree.root] or nodes
+            nodes = [one for one in nodes if place_of.get(self.tree.parents[one]) == place] or nodes
+            most = max(len(self.tree.addends(one)) for one in nodes)
+            found[place] = self._remembered(next(one for one in nodes if len(self.tree.addends(one)) == most))
         return found
 
     def _remembered(self, node: int) -> Rounded:
@@ -233,7 +251,7 @@ class Probing:
         ]
         product = None
         if K > 2:
-            product = measure_product(self.questions, (*pair, self._after(pair)), bits, self._register())
+            product = measure_product(self.questions, (*pair, self._after(pair)), bits, self._register(), top)
         outs = tuple(self._outs())
         operands = tuple((a, b) for a in texts[0] or [""] for b in texts[1] or [""])
         read = [Measured(self.ranges, operands, outs, product, bits, least, most)]

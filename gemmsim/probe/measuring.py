@@ -157,12 +157,12 @@ def measure_operand(questions: Questions, places: tuple[int, int], side: int, to
 
 
 def measure_product(
-    questions: Questions, places: tuple[int, int, int], bits: tuple[int, int], register: int
+    questions: Questions, places: tuple[int, int, int], bits: tuple[int, int], register: int, top: int
 ) -> int | None:
     """Bits of precision that a product enters its addition with; None where it is exact for operands of ``bits`` bits.
 
-    (1 + 2^-x)(1 + 2^-y) stands at the second place, -1 at the first, -2^-x - 2^-y at the third. ``register``: bits
-    of the sum, which holds what is left without -1.
+    (1 + 2^-x)(1 + 2^-y) stands at the second place, -1 at the first, -2^-x - 2^-y at the third, all times 2^top.
+    ``register``: bits of the sum, which holds what is left without -1.
 
     Raises:
         ProbeError: as ``BlackBox``.
@@ -179,5 +179,5 @@ def measure_product(
     a[:, first], b[:, first] = -1.0, 1.0
     a[:, second], b[:, second] = 1.0 + powers(-x), 1.0 + powers(-y)
     a[:, third], b[:, third] = -powers(-x) - powers(-y), 1.0
-    exact = questions.ask(a, b) == powers(-sums)
+    exact = questions.ask(a, b * 2.0**top) == powers(top - sums)
     return None if exact.all() else int(sums[exact.argmin()])

@@ -35,6 +35,8 @@ def format_texts(p: int, found: tuple[int, int], reach: tuple[int, int]) -> list
     """Names of formats of ``p`` bits, the likely ones first: those whose powers of two end where those that were found
     do, and one with as many exponents as it takes. ``reach``: exponents that could be asked; where these end both, the
     format may go on."""
+    if not 1 <= p <= 53:
+        return []
     wide = _WIDE.get(p, f"e{8 if p <= 24 else 11}m{p - 1}")
     open_ends = (found[0] == reach[0], found[1] == reach[1])
     if p > 24:

@@ -121,7 +121,7 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
     alone_all = np.arange(max(a[0], b[0], product[0]), min(a[1], b[1], product[1]) + 1)
     alone = (int(alone_all[0]), int(alone_all[-1])) if len(alone_all) and alone_all[0] <= 0 <= alone_all[-1] else (0, 0)
     past = float(_products(questions, *halves(np.array([product[1] + 1])))[0]) if product[1] < ends[1] else None
-    return Ranges(a, b, product, alone, low >= 0 or product[0] >= 0, past)
+    return Ranges(a, b, product, alone, low >= 0 or min(a[0], b[0]) >= 0, past)
 
 
 def _operand_range(questions: Questions, low: int, high: int, side: int) -> tuple[int, int]:

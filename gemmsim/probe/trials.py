@@ -14,6 +14,7 @@ from ..arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from ..formats import FormatError
 from ..ops import qmatmul
 from .black_box import BlackBox
+from .errors import probe_error
 from .ranges import Ranges
 
 __all__ = ["KINDS", "Difference", "Trial", "Trials", "same_bits"]
@@ -113,6 +114,24 @@ class Trials:
             if found is not None:
                 total += int((same_bits(found, one.result) & self.alike).sum())
         return total
+
+    def check_repeats(self) -> None:
+        """Calls the function with the first operands once more.
+
+        Raises:
+            ProbeError: where the result is another one.
+        """
+        first = self.trials[0]
+        again = torch.from_numpy(np.array(self.box(first.a.numpy(), first.b.numpy())))
+        wrong = (~same_bits(again, first.result)).nonzero()
+        if len(wrong):
+            m, n = (int(i) for i in wrong[0])
+            raise probe_error(
+                f"{self.box.name} changes with time: equal operands gave {float(first.result[m, n])!r} in output "
+                f"[{m}, {n}], and {float(again[m, n])!r} in call {self.box.calls}",
+                "a function that gives the same result for the same operands",
+                "Give one without a state.",
+            )
 
     def by_spec(self, spec: GemmSpec | str) -> Callable[[Tensor, Tensor], Tensor | None]:
         """The product as a spec means it; None for operands that it does not take."""

@@ -144,7 +144,9 @@ KERNELS: dict[str, Kernel] = {
     "four lanes as (0 + 2) + (1 + 3)": kernel(
         lambda terms: lanes(terms, 4, lambda t: (t[0] + t[2]) + (t[1] + t[3]) if len(t) == 4 else chain(t))
     ),
-    "eight lanes by halves": kernel(lambda terms: lanes(terms, 8, lambda t: pairs([t[i] for i in (0, 4, 2, 6, 1, 5, 3, 7)]))),
+    "eight lanes by halves": kernel(
+        lambda terms: lanes(terms, 8, lambda t: pairs([t[i] for i in (0, 4, 2, 6, 1, 5, 3, 7)]))
+    ),
     "pairs of runs of four": kernel(lambda terms: runs(terms, [4] * (len(terms) // 4), over=pairs)),
     "pairs in runs of ten": kernel(lambda terms: runs(terms, [10] * (len(terms) // 10), inner=pairs)),
     "lanes in runs": kernel(lambda terms: runs(terms, [12] * (len(terms) // 12), inner=lambda t: lanes(t, 3))),
