@@ -195,6 +195,9 @@ def identify_command(
     compare: Annotated[
         str | None, typer.Option("--compare", metavar="SPEC", help="A spec that it should be; the first difference.")
     ] = None,
+    at: Annotated[
+        str, typer.Option("--at", metavar="M,N", help="The output that is meant, where not all are computed alike.")
+    ] = "0,0",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda.")] = "cpu",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands.")] = 0,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the tree as a picture.")] = None,
@@ -207,7 +210,7 @@ def identify_command(
     with user_errors():
         with loading("torch"):
             from .identify import Asked, identify
-        if not identify(Asked(function, dtype, shape, over_k, over_m, compare, device, seed), as_json, svg):
+        if not identify(Asked(function, dtype, shape, over_k, over_m, compare, at, device, seed), as_json, svg):
             raise typer.Exit(FAILED_EXIT)
 
 

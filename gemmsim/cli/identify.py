@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 import gemmsim as gs
+from gemmsim._files import write_text
 
 from .console import say, say_json
 
@@ -26,6 +29,7 @@ class Asked(NamedTuple):
     over_k: str | None
     over_m: str | None
     spec: str | None
+    at: str
     device: str
     seed: int
 
@@ -39,20 +43,29 @@ _MOST = 1000
 
 def identify(asked: Asked, as_json: bool, svg: Path | None) -> bool:
     """Prints the answer, or the answers for ranges of M and K; whether each was verified and no spec to be compared
-    differs."""
+    differs.
+
+    Raises:
+        ProbeError: for words that mean nothing, and as ``gs.identify``.
+        SpecError: for a spec to be compared that means nothing.
+        FileError: where the picture cannot be written.
+    """
     f, dtype = read_function(asked.function), _dtype(asked.dtype)
+    if svg is not None and not svg.absolute().parent.is_dir():
+        raise gs.ProbeError(f"--svg '{svg}': there is no such folder; allowed: a file in a folder.\n  Make it first.")
     M, K, N = _shape(asked.shape)
     if asked.over_k is None and asked.over_m is None:
-        one = gs.identify(f, M, N, K, dtype, spec=asked.spec, device=asked.device, seed=asked.seed)
+        one = gs.identify(f, M, N, K, dtype, spec=asked.spec, at=_at(asked.at), device=asked.device, seed=asked.seed)
         if svg is not None:
-            svg.write_text(one.svg(), encoding="utf-8")
+            write_text(svg, one.svg())
         if as_json:
             say_json(one.to_dict())
         else:
             say(str(one))
         return one.verified and one.difference is None
-    if asked.spec is not None or svg is not None:
-        what = "--compare" if asked.spec is not None else "--svg"
+    alone = {"--compare": asked.spec is not None, "--svg": svg is not None, "--at": asked.at != "0,0"}
+    if any(alone.values()):
+        what = next(name for name, given in alone.items() if given)
         raise gs.ProbeError(f"{what} with a range of sizes; allowed: one shape.\n  Leave --over-K and --over-M out.")
     rows = [M] if asked.over_m is None else read_numbers(asked.over_m, "--over-M")
     lengths = [K] if asked.over_k is None else read_numbers(asked.over_k, "--over-K")
@@ -81,18 +94,21 @@ def read_function(text: str) -> Any:
     try:
         found: Any = import_module(module)
         for part in name.split("."):
+            if not hasattr(found, part):
+                raise _no_function(text, f"{found.__name__} has no {part!r}", get_close_matches(part, dir(found)))
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise _no_function(text, f"{type(error).__name__}: {error}") from None
     if not callable(found):
         raise _no_function(text, f"it is a {type(found).__name__}")
     return found
 
 
-def _no_function(text: str, why: str) -> gs.ProbeError:
+def _no_function(text: str, why: str, near: Sequence[str] = ()) -> gs.ProbeError:
+    do = f"Did you mean {near[0]}?" if near else "Name a function of two matrices that Python can import from here."
     return gs.ProbeError(
         f"no function {text!r}: {why}; allowed: torch.mm, numpy.matmul, torch.nn.functional.linear, MODULE:FUNCTION.\n"
-        "  Name a function of two matrices that Python can import from here."
+        f"  {do}"
     )
 
 
@@ -108,6 +124,13 @@ def _shape(text: str) -> tuple[int, int, int]:
     if not match:
         raise gs.ProbeError(f"--shape {text!r}; allowed: MxKxN, such as 64x512x64.\n  Give three numbers.")
     return int(match[1]), int(match[2]), int(match[3])
+
+
+def _at(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", text)
+    if not match:
+        raise gs.ProbeError(f"--at {text!r}; allowed: M,N, such as 0,63.\n  Give the position of an output.")
+    return int(match[1]), int(match[2])
 
 
 def read_numbers(text: str, option: str) -> list[int]:

@@ -73,6 +73,12 @@ class BlackBox:
         """Whether operands are of an integer dtype."""
         return self.dtype in _INTEGERS
 
+    @property
+    def results_in(self) -> torch.dtype:
+        """The dtype of results; float64 before the first call, and for integers."""
+        found = getattr(torch, (self.out_dtype or "torch.float64").removeprefix("torch."))
+        return found if found.is_floating_point else torch.float64
+
     def __call__(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The function's result for operands (M, K) and (K, N), which their dtype should hold, as float64.
 

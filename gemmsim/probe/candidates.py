@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import islice, product
 
 from ..arithmetic import GemmSpec, Hardware, SpecError
-from ..formats import FormatError, parse_scalar
+from ..formats import FloatFormat, FormatError, parse_scalar
 from ..hardware import OPS, Instruction, instructions
 from ..hardware.operands import OPERANDS
 from .measuring import Rounded
@@ -68,7 +68,15 @@ class Measured:
         """Casts to ``p`` bits that go with the range of products."""
         ranges = self.ranges
         reach = ranges.a[0] + ranges.b[0], ranges.a[1] + ranges.b[1]
-        return cast_texts(p, modes, ranges.product, reach, ranges.past)
+        found = cast_texts(p, modes, ranges.product, reach, ranges.past)
+        if not self._result_ends():
+            return found
+        return list(dict.fromkeys([*cast_texts(p, modes, reach, reach, None), *found]))
+
+    def _result_ends(self) -> bool:
+        """Whether the largest number that comes back is that of the result's format, which says nothing of sums."""
+        out = parse_scalar(self.out[0].split("/")[0]) if self.out and self.out[0] else None
+        return isinstance(out, FloatFormat) and out.emax == self.ranges.product[1]
 
     def products(self, adds: list[str]) -> list[str | None]:
         """Roundings of products, None for none."""

@@ -84,6 +84,11 @@ class Identification:
         """Whether what was found, a spec or a tree with its roundings, has the same bits in all outputs compared."""
         return self.found in ("spec", "tree") and self.equal == self.of > 0
 
+    @property
+    def order(self) -> str:
+        """The tree in runs, as ``Revelation.text`` writes it; without a tree why there is none."""
+        return self.no_tree if self.tree is None else tree_text(self.tree, 10**9)
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -129,7 +134,7 @@ class Identification:
             "equal": self.equal,
             "of": self.of,
             "kinds": list(self.kinds),
-            "order": None if self.tree is None else tree_text(self.tree, 10**9),
+            "order": None if self.tree is None else self.order,
             "no_tree": self.no_tree,
             "classes": list(self.classes),
             "at": list(self.at),
@@ -203,7 +208,7 @@ def identify(
         found = _result(probing, "spec", asked, str(asked), trials)
     else:
         found = _search(probing, trials)
-    trials.check_repeats()
+    probing.check_repeats()
     if asked is None:
         return found
     return replace(found, asked=str(asked), difference=difference)

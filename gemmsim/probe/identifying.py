@@ -77,6 +77,7 @@ class Probing:
         first = self.box(a, b)
         a2, b2 = self._operands(g, self.ranges.integers)
         results = [self.box(a2, b2) for _ in range(4)]
+        self._early = (a2, b2, results[0])
         again = self.box(a, b)
         if not np.array_equal(first, again):
             m, n = np.argwhere(first != again)[0]
@@ -88,6 +89,24 @@ class Probing:
             )
         differ = [int((one.view(np.int64) != results[0].view(np.int64)).sum()) for one in results[1:]]
         return f"{max(differ)} of {M * N} outputs differ between calls with the same operands" if any(differ) else ""
+
+    def check_repeats(self) -> None:
+        """Calls the function once more with operands that it had early on.
+
+        Raises:
+            ProbeError: where the result is another one, of a function whose equal calls did not differ.
+        """
+        a, b, first = self._early
+        again = self.box(a, b)
+        wrong = np.argwhere(again.view(np.int64) != first.view(np.int64))
+        if len(wrong) and not self.changing:
+            m, n = (int(i) for i in wrong[0])
+            raise probe_error(
+                f"{self.box.name} changes with time: equal operands gave {first[m, n]:.9g} in output [{m}, {n}], and "
+                f"{again[m, n]:.9g} in call {self.box.calls}",
+                "a function that gives the same result for the same operands",
+                "Give one without a state.",
+            )
 
     def _check_zero(self) -> None:
         """Looks at the product of zeros.
@@ -229,8 +248,8 @@ class Probing:
         return self._rounded[node]
 
     def measured(self) -> list[Measured]:
-        """Casts of operands, of products and of the result: where operands seem to be rounded, the other reading is that
-        products are. Measured once."""
+        """Casts of operands, of products and of the result: where operands seem to be rounded, the other reading is
+        that products are. Measured once."""
         if not self._readings:
             self._readings = self._measured()
         return self._readings

@@ -99,7 +99,7 @@ def _ranges(questions: Questions, low: int, high: int) -> Ranges:
         return left, both - left
 
     def good(both: np.ndarray) -> np.ndarray:
-        return np.asarray(_products(questions, *halves(both)) == powers(both))
+        return _came_back(_products(questions, *halves(both)), powers(both))
 
     ends = a[0] + b[0], a[1] + b[1]
     near = np.unique(np.clip(np.arange(-4, 5), *ends))
@@ -133,7 +133,7 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
             other = np.clip(other, low, high)
             pair = (mine, other) if side == 0 else (other, mine)
             if not found.all():
-                found |= _products(questions, *pair) == powers(mine + other)
+                found |= _came_back(_products(questions, *pair), powers(mine + other))
         return found
 
     near = np.unique(np.clip(np.arange(-3, 9), low, high))
@@ -151,6 +151,11 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
         )
     start = int(begin[np.abs(begin).argmin()])
     return _end(good, start, low), _end(good, start, high)
+
+
+def _came_back(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Where powers of two that float64 holds were returned."""
+    return np.asarray((found == expected) & (expected != 0) & np.isfinite(expected))
 
 
 def _end(good: Callable[[np.ndarray], np.ndarray], start: int, end: int) -> int:

@@ -147,7 +147,7 @@ def _partitions(tree: SumTree) -> Iterator[list[int]]:
 
 
 def _goes_on(tree: SumTree, node: int, above: int) -> bool:
-    """Whether the addition above adds what follows and is no larger than what ``node`` added last: a run, of terms or of
+    """Whether the addition above adds what follows, and no more terms than ``node`` added last: a run, of terms or of
     sums, that has not ended."""
     if node < tree.K or not tree.is_range(node) or tree.firsts[node] != 0:
         return False

@@ -109,6 +109,7 @@ def reveal(
     box = BlackBox(f, Shape(M, N, K), dtype, device)
     probing = Probing(box, at, seed)
     probing.grow()
+    probing.check_repeats()
     return Revelation(
         box.name,
         (M, N, K),

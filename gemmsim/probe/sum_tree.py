@@ -36,8 +36,8 @@ class SumTree:
 
     Example:
         >>> tree = gs.reveal(lambda a, b: gs.qmatmul(a, b, ":chunked(4, fp32)"), 8).tree
-        >>> print(tree)
-        0:4 (4:8)
+        >>> tree.sizes[tree.root], [tree.sizes[one] for one in tree.addends(tree.root)]
+        (8, [4, 4])
     """
 
     K: int
@@ -148,11 +148,6 @@ class SumTree:
             made[one] = build.add(self.kind(one), [made[addend] for addend in self.addends(one)])
             todo.pop()
         return build.tree()
-
-    def __str__(self) -> str:
-        from .tree_text import tree_text
-
-        return tree_text(self)
 
     def to_dict(self) -> dict[str, object]:
         """K, and the kind and addends of each node, for JSON."""

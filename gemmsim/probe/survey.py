@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .._html import html_table
+from ..formats.errors import shortened
 from .errors import ProbeError, probe_error
 from .identification import Identification, identify
 
@@ -52,7 +53,7 @@ class Survey:
 
 def _short(one: Identification) -> str:
     checked = f"equal in {one.equal} of {one.of}" if one.of else one.found
-    order = "" if one.found != "tree" else f" along {one.tree}"
+    order = "" if one.found != "tree" else f" along {shortened(one.order, 200)}"
     return f"{one.text}{order}  ({checked})"
 
 

@@ -14,14 +14,13 @@ from ..arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from ..formats import FormatError
 from ..ops import qmatmul
 from .black_box import BlackBox
-from .errors import probe_error
 from .ranges import Ranges
 
 __all__ = ["KINDS", "Difference", "Trial", "Trials", "same_bits"]
 
 #: Kinds of operands.
 KINDS = ("normal", "wide", "positive", "cancelling")
-_INTEGER_KINDS = ("small integers", "large integers", "positive integers", "cancelling integers")
+_INTEGER_KINDS = ("small integer", "large integer", "positive integer", "cancelling integer")
 #: Outputs of each kind, and calls for it, at most.
 _OUTPUTS, _CALLS = 512, 64
 
@@ -115,26 +114,10 @@ class Trials:
                 total += int((same_bits(found, one.result) & self.alike).sum())
         return total
 
-    def check_repeats(self) -> None:
-        """Calls the function with the first operands once more.
-
-        Raises:
-            ProbeError: where the result is another one.
-        """
-        first = self.trials[0]
-        again = torch.from_numpy(np.array(self.box(first.a.numpy(), first.b.numpy())))
-        wrong = (~same_bits(again, first.result)).nonzero()
-        if len(wrong):
-            m, n = (int(i) for i in wrong[0])
-            raise probe_error(
-                f"{self.box.name} changes with time: equal operands gave {float(first.result[m, n])!r} in output "
-                f"[{m}, {n}], and {float(again[m, n])!r} in call {self.box.calls}",
-                "a function that gives the same result for the same operands",
-                "Give one without a state.",
-            )
-
     def by_spec(self, spec: GemmSpec | str) -> Callable[[Tensor, Tensor], Tensor | None]:
-        """The product as a spec means it; None for operands that it does not take."""
+        """The product as ``qmatmul`` returns it in the dtype of the function's results; None for operands that it does
+        not take."""
+        dtype = self.box.results_in
 
         def compute(a: Tensor, b: Tensor) -> Tensor | None:
             try:
@@ -143,8 +126,7 @@ class Trials:
                     found = qmatmul(a, b, spec)
             except (SpecError, FormatError, UnsupportedSpec, ValueError):
                 return None
-            # Results of float32 operands are in float32, whatever a spec's register holds.
-            return found.float().double() if self.box.out_dtype == "torch.float32" else found
+            return found.to(dtype).double()
 
         return compute
 

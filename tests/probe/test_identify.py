@@ -157,7 +157,7 @@ def test_results_in_a_narrow_format_do_not_hide_the_order():
 def test_random_roundings_change_from_call_to_call():
     found = gs.identify(by_spec(":fp16/sr8"), 16, 16, 48)
     assert found.found == "stochastic" and found.spec is None and not found.verified
-    assert "outputs differ between calls" in found.text and str(found.tree) == "0:48"
+    assert "outputs differ between calls" in found.text and found.order == "0:48"
 
 
 def test_comparison_with_a_spec():
@@ -185,3 +185,21 @@ def test_answers_print_and_go_to_json():
 def test_equal_seeds_give_equal_answers():
     one, other = (gs.identify(by_spec(":splitk(3, fp16, fp32)"), 6, 6, 40, seed=3) for _ in range(2))
     assert one == other
+
+
+def test_products_in_float64():
+    found = gs.identify(by_spec(":chunked(8, fp64)"), 6, 6, 24, torch.float64)
+    assert found.verified and found.text == ":chunked(8, fp64)"
+    assert "sums are read with 53 bits" in str(found) and "products 2^-1074 to 2^1023" in str(found)
+
+
+def test_a_narrow_result_does_not_narrow_the_sums():
+    found = gs.identify(lambda a, b: gs.qmatmul(a.float(), b.float(), ":fp32").half(), 8, 8, 32, torch.float16)
+    assert found.text == ":fp32 -> fp16"
+    same = gs.identify(lambda a, b: gs.qmatmul(a, b, ":fp32"), 4, 4, 32, torch.bfloat16, spec=":fp32")
+    assert same.verified and same.difference is None  # bfloat16 tensors, bfloat16 results
+
+
+def test_the_hint_of_a_name_that_is_none():
+    with pytest.raises(gs.SpecError, match="Did you mean"):
+        gs.identify(torch.mm, 4, 4, 8, spec=":chuncked(4, bf16)")
