@@ -226,7 +226,11 @@ def _steps(here: Steps, rounded: Rounded, casts: list[str], measured: Measured) 
     found = [text for text, one in measured.rows() if one.model.products == here.n or here.kind not in (STEP, EXACT)]
     first = "" if here.first is None else f", first={here.first}"
     found = [f"{text[:-1]}{first})" for text in found] if first else found
-    kept = [rounded.kept] if rounded.kept is not None else ["exact"] if here.kind == EXACT else []
+    kept: list[int | str] = [] if rounded.kept is None else [rounded.kept]
+    if here.kind == EXACT:  # nothing is lost within a step whose register is wide
+        inner = ("fp32", "exact(fp32)", "kahan(fp32)") if here.first is None else ()
+        found += [f"chunked({here.n}, {one}, {cast})" for cast in casts for one in inner]
+        kept = kept or ["exact", *range(27, 9, -1)]
     if rounded.p is not None and rounded.kept == rounded.p - 1:  # what is cut hides the register's own rounding
         casts = list(dict.fromkeys(["fp32/rtz", "fp32", *measured.texts(rounded.p, ("rne", "rtz")), *casts]))
     formats = dict.fromkeys(a.split("/")[0] or "fp32" for a, _ in measured.operands)
@@ -262,6 +266,10 @@ def accumulators_without_order(measured: Measured, roundings: list[Rounded]) -> 
             yield from spec_texts(accumulator, measured)
     for text, _ in measured.rows():
         yield from (f"{text}{f' -> {out}' if out else ''}" for out in measured.out)
+    for text, row in measured.rows():  # operands of little range show no order of totals in a wider format
+        for slices, grain in product((2, 3, 4, 5, 6, 8), dict.fromkeys((row.k, 64, 8, 1))):
+            yield f"splitk({slices}, {text}, fp32, grain={grain})"
+        yield from (f"promote({text}, {n * row.k})" for n in (1, 2, 4, 8, 16))
 
 
 def same_rows(spec: GemmSpec) -> list[str]:

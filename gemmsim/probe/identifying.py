@@ -238,9 +238,16 @@ class Probing:
             # Best is one whose sum is not rounded in another way before it is taken apart, and a whole step.
             nodes = [one for one in nodes if one != self.tree.root] or nodes
             nodes = [one for one in nodes if place_of.get(self.tree.parents[one]) == place] or nodes
+            nodes = [one for one in nodes if self._is_added_to_another(one)] or nodes
             most = max(len(self.tree.addends(one)) for one in nodes)
             found[place] = self._remembered(next(one for one in nodes if len(self.tree.addends(one)) == most))
         return found
+
+    def _is_added_to_another(self, node: int) -> bool:
+        """Whether an earlier sum is there already when ``node`` is added: the first total may be rounded alone."""
+        assert self.tree is not None
+        above = self.tree.parents[node]
+        return above >= 0 and self.tree.firsts[above] != self.tree.firsts[node]
 
     def _remembered(self, node: int) -> Rounded:
         if node not in self._rounded:
@@ -274,6 +281,8 @@ class Probing:
         outs = tuple(self._outs())
         operands = tuple((a, b) for a in texts[0] or [""] for b in texts[1] or [""])
         read = [Measured(self.ranges, operands, outs, product, bits, least, most)]
+        if product is not None and product >= 2 * (self._register() - 2) - 2:  # no sum would show more bits
+            read.insert(0, Measured(self.ranges, operands, outs, None, bits, least, most))
         if any(texts):
             modes = found[0].modes or found[1].modes
             read.append(Measured(self.ranges, (("", ""),), outs, max(bits), bits, least, most, modes))

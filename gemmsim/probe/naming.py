@@ -43,11 +43,16 @@ def format_texts(p: int, found: tuple[int, int], reach: tuple[int, int]) -> list
         return list(dict.fromkeys([wide, *_fitting(p, *found)]))
     if all(open_ends):
         return list(dict.fromkeys([*(["fp16"] if p == 11 and -24 <= found[0] and found[1] <= 15 else []), wide]))
-    return list(
-        dict.fromkeys(
-            [*_fitting(p, *found), *(["fp16"] if p == 11 and found[0] >= -24 and found[1] <= 15 else []), wide]
-        )
-    )
+    half = ["fp16"] if p == 11 and found[0] >= -24 and found[1] <= 15 else []
+    return list(dict.fromkeys([*_fitting(p, *found), *half, wide, *_wider(p, *found)]))
+
+
+def _wider(p: int, low: int, high: int) -> Iterator[str]:
+    """Formats that reach beyond both ends: another step may have ended there first."""
+    for bits in range(7, 3, -1):
+        fmt = parse_scalar(f"e{bits}m{p - 1}")
+        if isinstance(fmt, FloatFormat) and fmt.p == p and fmt.emax > high and fmt.quantum_exponent < low:
+            yield str(fmt)
 
 
 @lru_cache(maxsize=256)

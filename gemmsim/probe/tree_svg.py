@@ -18,6 +18,7 @@ def tree_svg(tree: SumTree, title: str) -> str:
     """SVG of the tree: title, description for screen readers, no script, nothing loaded."""
     drawing = _Drawing(tree)
     width, height = drawing.row(tree.root, 10.0, 40.0, 0)
+    width = max(width, 10 + 8.6 * len(title))
     size = f'width="{width + 10:.0f}" height="{height + 20:.0f}" viewBox="0 0 {width + 10:.0f} {height + 20:.0f}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="monospace" font-size="12">\n'
@@ -34,16 +35,16 @@ class _Drawing:
     def row(self, node: int, x: float, y: float, level: int) -> tuple[float, float]:
         """Draws a running sum from (x, y) on; the right and lower end of what it takes."""
         first, steps = spine(self.tree, node)
-        right, low = x, y + _HEIGHT
+        right, low, before = x, y + _HEIGHT, x
         boxes = _boxes(self.tree, first, steps)
         for index, (words, below) in enumerate(boxes):
             if index == _MOST:
                 words, below = f"... {len(boxes) - _MOST} more", []
             width = len(words) * _LETTER + _PAD
             if index:
-                self._line(right - 16, y + _HEIGHT / 2, right, y + _HEIGHT / 2)
+                self._line(before, y + _HEIGHT / 2, right, y + _HEIGHT / 2)
             self._box(right, y, width, words, bool(below))
-            end = right + width
+            end = before = right + width
             for one in below if level < _LEVELS else []:
                 self._line(right + width / 2, y + _HEIGHT, right + width / 2, y + _GAP)
                 across, down = self.row(one, right, y + _GAP + 4, level + 1)
@@ -73,12 +74,16 @@ def _boxes(tree: SumTree, first: int, steps: list[tuple[str, list[int]]]) -> lis
         if kind == ADD and addends[0] < tree.K:
             terms.append(addends[0])
             continue
-        if terms:
+        begins = kind != ADD and terms == [first] and not found  # the running sum is one more addend of this step
+        if begins:
+            addends = sorted([first, *addends], key=tree.firsts.__getitem__)
+        elif terms:
             found.append((_run(terms), []))
-            terms = []
+        terms = []
         below = [one for one in addends if one >= tree.K]
         words = _run(addends) if not below else f"+ {len(below)} sum{'s' if len(below) > 1 else ''}"
-        found.append((f"+ {{{words}}}" if kind != ADD and not below else words, below))
+        plus = "" if begins else "+ "
+        found.append((f"{plus}{{{words}}}" if kind != ADD and not below else words, below))
     return [*found, (_run(terms), [])] if terms else found
 
 

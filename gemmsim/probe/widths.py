@@ -86,7 +86,7 @@ def measure_widths(terms: Terms, seed: int) -> Widths:
     if K < 3:
         return Widths(least, None, reach)
     triples: set[tuple[int, ...]] = {(0, 1, 2), (0, 1, K - 1), (0, K // 2, K - 1), (K - 3, K - 2, K - 1)}
-    triples |= {tuple(int(x) for x in g.choice(K, 3, replace=False)) for _ in range(6)}
+    triples |= {tuple(int(x) for x in g.choice(K, 3, replace=False)) for _ in range(18)}
     found = []
     for triple in sorted(triples):
         if len(set(triple)) == 3:
