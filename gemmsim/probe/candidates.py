@@ -17,7 +17,14 @@ from .ranges import Ranges
 from .shapes import Chain, Exactly, Shape, Slices, Steps
 from .sum_tree import EXACT, STEP
 
-__all__ = ["Measured", "accumulators_without_order", "hardware_rows", "spec_texts", "specs_of_shape"]
+__all__ = [
+    "Measured",
+    "accumulators_without_order",
+    "hardware_rows",
+    "spec_texts",
+    "rare_accumulators_without_order",
+    "specs_of_shape",
+]
 
 
 @dataclass(frozen=True)
@@ -187,13 +194,14 @@ def _chain(cast: str, mul: str | None) -> str:
 
 
 def _exact(casts: list[str], products: list[str | None], is_leaf: bool, measured: Measured) -> Iterator[str]:
-    for mul, cast in product([None, *(one for one in products if one is not None)], casts):
-        end = ")" if mul is None else f", mul={mul})"
-        yield from (f"{name}({cast}{end}" for name in ("two_sum", "neumaier", "fast_two_sum", "kahan"))
+    compensated = ("two_sum", "neumaier", "fast_two_sum", "kahan")
+    yield from (f"{name}({cast})" for cast in casts for name in compensated)
     if is_leaf:
         yield from (f"exact({cast})" for cast in casts)
-        yield from (f"binned({cast}, carry={carry})" for carry in (4, 1, 2, 3, 5, 6, 7, 8) for cast in casts)
         yield from _registers(measured.ranges)
+        yield from (f"binned({cast}, carry={carry})" for carry in (4, 1, 2, 3, 5, 6, 7, 8) for cast in casts)
+    for mul, cast in product((one for one in products if one is not None), casts):
+        yield from (f"{name}({cast}, mul={mul})" for name in compensated)
 
 
 def _registers(ranges: Ranges) -> Iterator[str]:
@@ -261,15 +269,22 @@ def accumulators_without_order(measured: Measured, roundings: list[Rounded]) -> 
         for accumulator in integer_registers(measured.ranges):
             yield from spec_texts(accumulator, measured)
     for rounded in roundings:
-        casts = measured.casts(rounded)
-        for accumulator in _exact(casts, measured.products(casts), True, measured):
+        for accumulator in _exact(measured.casts(rounded), [], True, measured):
             yield from spec_texts(accumulator, measured)
+
+
+def rare_accumulators_without_order(measured: Measured, roundings: list[Rounded]) -> Iterator[str]:
+    """As ``accumulators_without_order``: compensated sums of rounded products, and instructions."""
     for text, _ in measured.rows():
         yield from (f"{text}{f' -> {out}' if out else ''}" for out in measured.out)
     for text, row in measured.rows():  # operands of little range show no order of totals in a wider format
         for slices, grain in product((2, 3, 4, 5, 6, 8), dict.fromkeys((row.k, 64, 8, 1))):
             yield f"splitk({slices}, {text}, fp32, grain={grain})"
         yield from (f"promote({text}, {n * row.k})" for n in (1, 2, 4, 8, 16))
+    for rounded in roundings:
+        casts = measured.casts(rounded)
+        for accumulator in _exact(casts, measured.products(casts), False, measured):
+            yield from spec_texts(accumulator, measured)
 
 
 def same_rows(spec: GemmSpec) -> list[str]:

@@ -29,7 +29,7 @@ from .trials import Difference, Trials
 __all__ = ["Identification", "identify"]
 
 #: Specs that are compared with a function, at most.
-_MOST = 6000
+_MOST = 10000
 
 
 @dataclass(frozen=True)
