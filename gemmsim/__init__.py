@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from . import study as study
     from . import tensor_quant as tensor_quant
     from . import train as train
+    from . import vectors as vectors
     from ._keywords import KeywordError as KeywordError
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from .ops import truth as truth
     from .reference import Trace as Trace
     from .reference import trace as trace
+    from .vectors import export_vectors as export_vectors
 else:
     __getattr__, __dir__ = exports(__name__, also=("load_operators",))
 
