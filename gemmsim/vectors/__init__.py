@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .directed import Directed as Directed
     from .directed import directed_cases as directed_cases
     from .errors import VectorsError as VectorsError
+    from .exporting import export_directed as export_directed
     from .exporting import export_vectors as export_vectors
+    from .operands import scaled_to as scaled_to
     from .registers import Register as Register
     from .registers import registers_of as registers_of
     from .words import MOST_WORDS as MOST_WORDS

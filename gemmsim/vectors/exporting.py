@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,13 +13,13 @@ import gemmsim as gs
 from gemmsim._files import write_text
 from gemmsim.arithmetic import SpecLike
 
-from .directed import CASES, directed_cases
+from .directed import CASES, Directed, directed_cases
 from .errors import VectorsError, vectors_error
 from .operands import Tensors, cast_of, format_of, matrices
 from .registers import check_registers, count_register_words, registers_of
 from .words import MOST_WORDS, Words, coded, operand_words, result_words
 
-__all__ = ["export_vectors"]
+__all__ = ["export_directed", "export_vectors"]
 
 _README = """\
 Operands and results of a matrix product, written by gemmsim {version}.
@@ -94,32 +94,75 @@ def export_vectors(
     """
     meaning = gs.GemmSpec.of(spec)
     left, right = matrices(a, b)
-    m, k, n = left.shape[0], left.shape[1], right.shape[1]
+    k = left.shape[1]
     further = _further(also or {})
     if steps:
         check_registers(meaning)
     cases = directed_cases(meaning, k) if directed else []
     pairs = [(left, right), *((one.a, one.b) for one in cases)]
-    total = sum(_count(meaning, x, y, steps) for x, y in pairs if x is not None and y is not None)
-    total += sum(words.codes.numel() for words in further)
-    if total > MOST_WORDS:
-        raise vectors_error(
-            f"{m} x {k} x {n} {'with steps' if steps else 'alone'} gives {total:,} words",
-            f"{MOST_WORDS:,}",
-            "Take fewer rows and columns: outputs do not depend on one another.",
-        )
+    _check_size(meaning, pairs, steps, sum(words.codes.numel() for words in further))
     target = Path(folder)
     given = _words(left, right, meaning, steps, seed)
     _remove_cases(target / "directed")
     written = [_write(target, [*given, *((one, {}) for one in further)], meaning, seed, "")]
-    for case in cases:
-        if case.a is not None and case.b is not None:
-            made = _words(case.a, case.b, meaning, steps, seed)
-            written.append(_write(target / "directed" / case.name, made, meaning, seed, case.about))
-    lines = "\n".join(f"  {'directed/' if one.a is not None else ''}{one.name}: {one.about}" for one in cases)
-    folders = _FOLDERS.format(lines=lines) if cases else ""
-    _write_file(target / "README.txt", _README.format(version=gs.__version__, folders=folders))
+    written += _write_cases(target / "directed", cases, meaning, steps, seed)
+    _write_file(target / "README.txt", _README.format(version=gs.__version__, folders=_folders(cases, "directed/")))
     return written
+
+
+def export_directed(
+    spec: SpecLike, terms: int, folder: str | Path, *, steps: bool = False, seed: int = 0
+) -> list[Path]:
+    """Writes ``gemmsim.vectors.directed_cases(spec, terms)`` as files, each case in ``folder/NAME``; these folders.
+
+    Args:
+        spec, steps, seed: as in ``export_vectors``, which tells of the files.
+        terms: of each sum, K.
+        folder: is made; README.txt in it says what each case is, and why a case is not there.
+
+    Raises:
+        SpecError, VectorsError: as ``export_vectors`` and ``directed_cases``.
+    """
+    meaning = gs.GemmSpec.of(spec)
+    if steps:
+        check_registers(meaning)
+    cases = directed_cases(meaning, terms)
+    _check_size(meaning, [(one.a, one.b) for one in cases], steps, 0)
+    target = Path(folder)
+    _remove_cases(target)
+    written = _write_cases(target, cases, meaning, steps, seed)
+    _write_file(target / "README.txt", _README.format(version=gs.__version__, folders=_folders(cases, "")))
+    return written
+
+
+def _write_cases(folder: Path, cases: Sequence[Directed], spec: gs.GemmSpec, steps: bool, seed: int) -> list[Path]:
+    """The folders of the cases that have operands."""
+    return [
+        _write(folder / case.name, _words(case.a, case.b, spec, steps, seed), spec, seed, case.about)
+        for case in cases
+        if case.a is not None and case.b is not None
+    ]
+
+
+def _folders(cases: Sequence[Directed], place: str) -> str:
+    """What README.txt says of the cases."""
+    lines = "\n".join(f"  {place if one.a is not None else ''}{one.name}: {one.about}" for one in cases)
+    return _FOLDERS.format(lines=lines) if cases else ""
+
+
+def _check_size(
+    spec: gs.GemmSpec, pairs: Sequence[tuple[Tensor | None, Tensor | None]], steps: bool, further: int
+) -> None:
+    """``VectorsError`` for more words than a file should have."""
+    total = further + sum(_count(spec, a, b, steps) for a, b in pairs if a is not None and b is not None)
+    if total > MOST_WORDS:
+        first = next((a, b) for a, b in pairs if a is not None and b is not None)
+        raise vectors_error(
+            f"{first[0].shape[0]} x {first[0].shape[1]} x {first[1].shape[1]}{', with steps,' if steps else ''} gives "
+            f"{total:,} words",
+            f"{MOST_WORDS:,}",
+            "Take fewer rows and columns: outputs do not depend on one another.",
+        )
 
 
 def _count(spec: gs.GemmSpec, a: Tensor, b: Tensor, steps: bool) -> int:

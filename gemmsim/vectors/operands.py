@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.formats import Format
+from gemmsim.arithmetic import SpecLike
+from gemmsim.formats import Cast, Format
 
 from .errors import vectors_error
 
-__all__ = ["Tensors", "cast_of", "format_of", "matrices"]
+__all__ = ["Tensors", "cast_of", "format_of", "matrices", "scaled_to"]
 
 Tensors = Tensor | Sequence[Any]
 
@@ -85,3 +86,30 @@ def cast_of(spec: gs.GemmSpec, side: int) -> Any:
     """The cast of the first or the second operand: the spec's, else the accumulator's; None for none."""
     given, own = (spec.a, spec.b)[side], spec.accumulator.operand_casts
     return given if given is not None or own is None else own[side]
+
+
+def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
+    """``x`` times a number, in float64, and that number: the largest magnitude becomes the largest value of the format.
+
+    Args:
+        x: an operand.
+        spec: the product; ``x`` is scaled to the format that it casts operand ``side`` (0: a, 1: b) to.
+        side: 0 or 1.
+
+    Integer tensors, tensors of zeros and operands without a cast stay as they are: the number is 1. The result is not
+    rounded to the format. NaN and infinities are not looked at.
+
+    Raises:
+        SpecError: for a spec that means nothing.
+        VectorsError: for another ``side``, and block formats.
+    """
+    if side not in (0, 1):
+        raise vectors_error(f"scaled_to: side={side!r}", "0 for a, 1 for b", "Give one of them.")
+    cast = cast_of(gs.GemmSpec.of(spec), side)
+    if cast is not None and not isinstance(cast, Cast):
+        raise vectors_error(
+            f"operands in {cast}, which share scales", "formats with a code each", "Name such a format."
+        )
+    largest = float(x.abs().max()) if x.numel() and x.is_floating_point() else 0.0
+    factor = float(cast.format.max) / largest if cast is not None and largest > 0 else 1.0
+    return x.double() * factor if factor != 1 else x, factor
