@@ -2,8 +2,7 @@
 
     gs.export_vectors(a, b, "int8 : int(18)", "vectors", steps=True)
 
-The files are read with ``$readmemh`` or as JSON; docs/howto/accumulator_to_vectors.md leads from a layer to a simulated
-array. It is built on the public names of gemmsim alone.
+The files are read with ``$readmemh`` or as JSON (docs/howto/test_bench.md). It is built on the public names of gemmsim alone.
 """
 
 from __future__ import annotations

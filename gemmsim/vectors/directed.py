@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -146,6 +147,13 @@ def _overflow(a: _Numbers, b: _Numbers, terms: int, spec: gs.GemmSpec) -> Direct
 
 def _leaves(spec: gs.GemmSpec) -> Callable[[Tensor, Tensor], int] | None:
     """How often the register is left; None where nothing counts it."""
+    inner, _ = _innermost(spec.accumulator, 1)
+    if isinstance(inner, Integer) and inner is not spec.accumulator and not isinstance(spec.accumulator, Lookup):
+        shift = (
+            inner.shift
+        )  # totals are saturated by casts, which count_overflows does not count: sums of one sign tell
+        exact = dataclasses.replace(spec, accumulator=Integer(53, shift=shift))
+        return lambda a, b: int((gs.qmatmul(a, b, spec) != gs.qmatmul(a, b, exact)).sum())
     if spec.accumulator.counts_overflows:
         return lambda a, b: int(gs.count_overflows(a, b, spec).sum())
     try:

@@ -20,7 +20,8 @@ __all__ = ["Register", "check_registers", "count_register_words", "registers_of"
 
 _ALLOWED = (
     "formats and sequential(...), int(...) and fixed(...) judged at every step, lookup(...) of these, fused(...) and "
-    "hw(...) without first, and chunked(...) and promote(...) of these whose totals are added in order in one format"
+    "hw(...) without first, and chunked(...), promote(...) and adder_tree(...) of these whose totals are added in "
+    "order in one format"
 )
 
 
@@ -30,7 +31,8 @@ class Register:
 
     Attributes:
         name: "steps" of the innermost register, "totals_1", "totals_2", ... of those around it.
-        every: terms between two values: 1 after each multiply-add, n of the totals of runs of n terms.
+        every: terms between two values: 1 after each multiply-add, n of the totals of runs of n terms and of an
+            int(...) that is judged at the end of such a run, as the first adders of a tree are.
         reset: terms after which it starts from +0 again; None: never.
         format: that it is in.
         values: float64 (M, N, S): its value after each of S steps. A step has fewer terms where a run ends.
@@ -64,7 +66,8 @@ def check_registers(spec: gs.GemmSpec) -> None:
         if accumulator.inner.is_stochastic:
             raise _refused(spec, "the register inside runs draws random bits, which belong to the whole product")
         accumulator = accumulator.inner
-    if _terms_a_step(accumulator) is None:
+    inside = accumulator is not spec.accumulator
+    if _terms_a_step(accumulator) is None and not (inside and isinstance(accumulator, Integer)):
         raise _refused(spec, f"{accumulator} has not one register a step")
 
 
@@ -76,7 +79,7 @@ def count_register_words(spec: gs.GemmSpec, m: int, n: int, k: int) -> int:
 def _count_steps(accumulator: Accumulator, k: int) -> int:
     """Steps of all registers over k terms."""
     if not isinstance(accumulator, (Chunked, Promote)):
-        return -(-k // (_terms_a_step(accumulator) or 1))
+        return -(-k // (_terms_a_step(accumulator) or k))
     n = accumulator.n
     inside = (k // n) * _count_steps(accumulator.inner, n) if k >= n else 0
     return -(-k // n) + inside + (_count_steps(accumulator.inner, k % n) if k % n else 0)
@@ -108,8 +111,7 @@ def _registers(a: Tensor, b: Tensor, spec: gs.GemmSpec, seed: int) -> list[Regis
     """Registers of (..., M, K) and (..., K, N); their values are (..., M, N, steps)."""
     accumulator, terms = spec.accumulator, a.shape[-1]
     own: Any = accumulator
-    every = own.n if isinstance(accumulator, (Chunked, Promote)) else _terms_a_step(accumulator)
-    assert every is not None, "check_registers tells before"
+    every = own.n if isinstance(accumulator, (Chunked, Promote)) else _terms_a_step(accumulator) or terms
     ends = [*range(every, terms, every), terms]
     values = torch.stack([_product(a[..., :k], b[..., :k, :], spec, seed) for k in ends], -1)
     outer = Register("", every, None, accumulator.add_cast.format, values)

@@ -175,6 +175,16 @@ def test_the_register_is_left_at_the_step_that_is_said(spec, terms):
         assert counts[step] == 1 and not any(counts[:step])
 
 
+def test_every_level_of_a_tree_is_left():
+    for widths, outer, first in (([15, 17], 20, 1), ([16, 16], 20, 2), ([16, 17], 17, 4)):
+        spec = f"int8 : adder_tree({widths}, {outer})"
+        found = case(spec, "overflow", 16)
+        assert f"above at step {first} " in found.about.replace(";", " ;")
+        for row in found.a:
+            exact, got = row[None] @ found.b, gs.qmatmul(row[None], found.b, spec)
+            assert (exact != got).any()
+
+
 def test_floats_overflow_at_the_step_that_is_said():
     found = case("e4m3 : e5m10", "overflow", 8)
     rows = [gs.trace(row.tolist(), found.b[:, 0].tolist(), "e4m3 : e5m10") for row in found.a[:3]]
