@@ -98,6 +98,8 @@ if TYPE_CHECKING:
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import cutlass_acceleration as cutlass_acceleration
     from .ops import explain as explain
+    from .ops import fixed_point_multiplier as fixed_point_multiplier
+    from .ops import integer_matmul as integer_matmul
     from .ops import last_backend as last_backend
     from .ops import qconv1d as qconv1d
     from .ops import qconv2d as qconv2d
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .ops import requantize as requantize
     from .ops import truth as truth
     from .reference import Trace as Trace
     from .reference import trace as trace

@@ -166,6 +166,10 @@ def adder_tree(
             wide as a product and one bit more, each a bit wider than the one before) the tree is ``int(P)`` alone.
 
     Operands must be integers. Source: docs/reference/accumulators.md#adder-trees.
+
+    Raises:
+        SpecError: for no list of 1 to 20 widths from 1 to 53, one narrower than the one before, another ``overflow``,
+            and what ``chunked`` does not take as ``outer``.
     """
     levels = _widths(widths)
     if overflow != "saturate":

@@ -2,7 +2,7 @@
 
     gs.export_vectors(a, b, "int8 : int(18)", "vectors", steps=True)
 
-The files are read with ``$readmemh`` or as JSON (docs/howto/test_bench.md). It is built on the public names of gemmsim alone.
+The files are read with ``$readmemh`` or as JSON (docs/howto/test_bench.md).
 """
 
 from __future__ import annotations

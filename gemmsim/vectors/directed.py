@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import Accumulator, Chunked, Fixed, Integer, Lookup, Promote, Sequential
 from gemmsim.formats import Cast, FormatError
 
@@ -40,6 +41,7 @@ class Directed:
     b: Tensor | None = None
 
 
+@takes_spec()
 def directed_cases(spec: Any, terms: int) -> list[Directed]:
     """Operands of ``terms`` terms that test the corners of ``spec``; all four cases, whether there are operands or not.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import gemmsim as gs
 from gemmsim._files import write_text
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecLike
 
 from .directed import CASES, Directed, directed_cases
@@ -44,6 +45,7 @@ Directed cases, each a product of its own with the same files:
 """
 
 
+@takes_spec()
 def export_vectors(
     a: Tensors,
     b: Tensors,
@@ -110,6 +112,7 @@ def export_vectors(
     return written
 
 
+@takes_spec()
 def export_directed(
     spec: SpecLike, terms: int, folder: str | Path, *, steps: bool = False, seed: int = 0
 ) -> list[Path]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import SpecLike
 from gemmsim.formats import Cast, Format
 
@@ -88,6 +89,7 @@ def cast_of(spec: gs.GemmSpec, side: int) -> Any:
     return given if given is not None or own is None else own[side]
 
 
+@takes_spec()
 def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
     """``x`` times a number, in float64, and that number: the largest magnitude becomes the largest value of the format.
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim._keywords import takes_spec
 from gemmsim.arithmetic import Accumulator, Chunked, Fixed, Fused, Hardware, Integer, Lookup, Promote, Sequential
 from gemmsim.formats import Cast, Format
 
@@ -45,6 +46,7 @@ class Register:
     values: Tensor
 
 
+@takes_spec()
 def registers_of(a: Tensor, b: Tensor, spec: gs.GemmSpec, seed: int = 0) -> list[Register]:
     """The registers of ``qmatmul(a, b, spec, seed=seed)``, innermost first; operands are in their format already.
 

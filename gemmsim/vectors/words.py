@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
+from gemmsim._keywords import takes_spec
 from gemmsim.formats import Cast, Format, FormatError
 
 from .errors import vectors_error
@@ -92,6 +93,7 @@ def operand_words(name: str, x: Tensor, cast: Any, index: str, given: Format | N
     return coded(name, cast.format, gs.quantize(x.double(), cast), index)
 
 
+@takes_spec()
 def result_words(result: Tensor, spec: gs.GemmSpec, index: str, name: str = "expected") -> Words:
     """The words of a product's result: in the spec's output format, else in that of the register that gives it,
     else in float32, or in float64 where that does not hold every value.
