@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .errors import SeedError as SeedError
     from .errors import ShapeError as ShapeError
     from .errors import ShardingError as ShardingError
-    from .integer_matmul import integer_matmul as integer_matmul
     from .last_run import BackendRecord as BackendRecord
     from .last_run import last_backend as last_backend
     from .onnx import onnx_translations as onnx_translations
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from .product.matmul import qmm as qmm
     from .product.overflow import count_overflows as count_overflows
     from .quantization import quantize as quantize
-    from .requantize import fixed_point_multiplier as fixed_point_multiplier
-    from .requantize import requantize as requantize
+    from .requantization import fixed_point_multiplier as fixed_point_multiplier
+    from .requantization import requantize as requantize
     from .rowwise.formats import QGELUFormats as QGELUFormats
     from .rowwise.formats import QLayerNormFormats as QLayerNormFormats
     from .rowwise.formats import QSoftmaxFormats as QSoftmaxFormats
@@ -55,5 +54,6 @@ if TYPE_CHECKING:
     from .seeds import derive_seed as derive_seed
     from .straight_through import Quantizer as Quantizer
     from .straight_through import quantizer as quantizer
+    from .zero_points import integer_matmul as integer_matmul
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

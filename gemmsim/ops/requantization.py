@@ -14,7 +14,7 @@ from gemmsim.formats import FixedFormat, Format, FormatError, parse_scalar
 from .arrays import takes_arrays
 from .checks import check_tensor
 from .errors import DTypeError, ShapeError, message
-from .integer_matmul import integers_of
+from .zero_points import integers_of
 
 __all__ = ["fixed_point_multiplier", "requantize"]
 
