@@ -80,8 +80,9 @@ def export_vectors(
 
     Raises:
         SpecError: for a spec that means nothing; with ``steps``, for an accumulator without one register a step.
-        VectorsError: for operands in block formats or rounded at random, no terms or no result, more than 2^24 words,
-            numbers of ``also`` that are not in their format, files that cannot be written.
+        VectorsError: for operands in block formats or rounded at random, no terms or no result, fractions in a register
+            of integers, numbers without a code (NaN in fixed point), more than 2^24 words, numbers of ``also`` that are
+            not in their format, files that cannot be written.
         ShapeError, DTypeError: for operands that are no matrices or do not multiply, or hold no numbers.
 
     Example:
@@ -190,6 +191,7 @@ def _words(a: Tensor, b: Tensor, spec: gs.GemmSpec, steps: bool, seed: int) -> l
     left = operand_words("a", a, cast_of(spec, 0), "m * K + k", format_of(a))
     right = operand_words("b", b, cast_of(spec, 1), "k * N + n", format_of(b))
     x, y = (one.format.decode(one.codes).double() for one in (left, right))
+    _check_integers(spec, x, y)
     result = gs.qmatmul(x, y, spec, seed=seed, out_dtype=torch.float64)
     changed = [
         int(((given.double() != cast) & ~(given.isnan() & cast.isnan())).sum()) for given, cast in ((a, x), (b, y))
@@ -203,6 +205,16 @@ def _words(a: Tensor, b: Tensor, spec: gs.GemmSpec, steps: bool, seed: int) -> l
         index = f"(m * N + n) * {one.values.shape[-1]} + s"
         found.append((coded(one.name, one.format, one.values, index), {"every": one.every, "reset": one.reset}))
     return found
+
+
+def _check_integers(spec: gs.GemmSpec, *operands: Tensor) -> None:
+    """``VectorsError`` for numbers that are no integers in a register of integers."""
+    if spec.accumulator.integer_operands and not all(bool((x == x.round()).all()) for x in operands):
+        raise vectors_error(
+            f"operands that are no integers in {spec.accumulator}",
+            "integers, or a spec that casts to them",
+            f"Name the formats: 'int8 : {spec.accumulator}'; gemmsim.vectors.scaled_to scales to one.",
+        )
 
 
 def _write(folder: Path, words: list[tuple[Words, dict[str, object]]], spec: gs.GemmSpec, seed: int, case: str) -> Path:

@@ -32,6 +32,8 @@ _FORMATS = {
     torch.int16: "fixed(16,0)",
     torch.int32: "fixed(32,0)",
     torch.int64: "fixed(32,0)",
+    torch.uint16: "ufixed(16,0)",
+    torch.uint32: "ufixed(32,0)",
 }
 #: Largest magnitude of an integer that float64 holds with all its neighbours.
 _WHOLE = 1 << 53

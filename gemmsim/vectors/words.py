@@ -121,7 +121,9 @@ def coded(name: str, fmt: Any, x: Tensor, index: str) -> Words:
         return Words(name, fmt, fmt.encode(x), index)
     except FormatError as error:
         raise vectors_error(
-            f"{name} as codes of {fmt}: {str(error).splitlines()[0]}", "numbers of that format", "Cast them first."
+            f"{name} as codes of {fmt}: {str(error).partition('; allowed')[0]}",
+            "numbers of that format",
+            "Cast them first.",
         ) from error
 
 
