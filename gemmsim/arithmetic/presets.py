@@ -10,7 +10,7 @@ from ..formats import Cast, FixedFormat, FloatFormat, Format
 from ..formats.errors import shortened, shown
 from ..hardware.chips import CHIPS, chip_key
 from .accumulator import Accumulator
-from .argument_kinds import IntKind
+from .argument_kinds import ChoiceKind, IntKind
 from .chunked import Chunked, Promote
 from .errors import spec_error
 from .hardware import Hardware
@@ -156,30 +156,32 @@ def adder_tree(
     ``adder_tree([17, 18, 19], "fixed(32,0)")`` is ``chunked(8, chunked(4, chunked(2, int(17, saturate, when=end),
     fixed(18,0)), fixed(19,0)), fixed(32,0))``: 2**3 terms go through one tree, and the results of trees are added in
     ``outer``, in order. An adder gives F(x + y): the exact sum of its two inputs, or the nearer end of its two's
-    complement range. Terms that do not fill a tree are as if zeros followed.
+    complement range; or F wraps. Terms that do not fill a tree are as if zeros followed.
 
     Args:
         widths: bits of the adders of each level, 1 to 20 levels, none narrower than the one before.
         outer: what the results are added in: a number of bits, a format, int(P, saturate) or another accumulator that
             ``chunked`` takes.
-        overflow: "saturate". Adders that wrap are no totals of ``chunked``; where no level can overflow (the first as
-            wide as a product and one bit more, each a bit wider than the one before) the tree is ``int(P)`` alone.
+        overflow: of the adders: "saturate", or "wrap", modulo 2^bits, for widths of which only the first can overflow:
+            any number of levels of the first width, then at least a bit more at each level.
 
     Operands must be integers. Source: docs/reference/accumulators.md#adder-trees.
 
     Raises:
-        SpecError: for no list of 1 to 20 widths from 1 to 53, one narrower than the one before, another ``overflow``,
-            and what ``chunked`` does not take as ``outer``.
+        SpecError: for no list of 1 to 20 widths from 1 to 53, one narrower than the one before, another ``overflow``, a
+            later level that could wrap, and what ``chunked`` does not take as ``outer``, such as a register that wraps.
     """
     levels = _widths(widths)
-    if overflow != "saturate":
-        raise spec_error(
-            f"adder_tree: overflow={shown(overflow)}",
-            "'saturate'; sums of runs that wrap are not added exactly as an adder of another width would",
-            "Take int(P), which wraps, where no level of the tree can overflow.",
-        )
-    found: Accumulator = Integer(levels[0], "saturate", when="end")
-    for level, bits in enumerate(levels[1:], 1):
+    wraps = ChoiceKind("wrap", "saturate", sat="saturate").read(overflow, "adder_tree", "overflow") == "wrap"
+    found: Accumulator = Integer(levels[0], "wrap" if wraps else "saturate", when="end")
+    first = levels.count(levels[0]) if wraps else 1  # sums modulo 2^bits have no order: one register for these levels
+    for level, bits in enumerate(levels[first:], first):
+        if wraps and bits < levels[0] + level - first + 1:
+            raise spec_error(
+                f"adder_tree: widths={levels} with overflow='wrap'",
+                "levels of the first width, then at least a bit more each, so that only the first width can overflow",
+                "Use overflow='saturate', or wider levels.",
+            )
         found = Chunked(2**level, found, FixedFormat(bits, 0))  # type: ignore[arg-type]
     last = str(outer).strip()
     into = f"fixed({last},0)" if last.isdecimal() and int(last) in range(1, 54) else outer

@@ -218,10 +218,10 @@ def _check_integers(spec: gs.GemmSpec, *operands: Tensor) -> None:
 
 
 def _write(folder: Path, words: list[tuple[Words, dict[str, object]]], spec: gs.GemmSpec, seed: int, case: str) -> Path:
-    """The files of one product in its folder."""
+    """The files of one product in its folder; spec.json, the last one, is only there when the others are."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in (folder / "steps.hex", *folder.glob("totals_*.hex")):
+        for old in (folder / "spec.json", folder / "steps.hex", *folder.glob("totals_*.hex")):
             old.unlink(missing_ok=True)
     except OSError as error:
         raise _unwritable(folder, error) from error

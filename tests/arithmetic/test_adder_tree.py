@@ -55,6 +55,31 @@ def test_elements_are_those_of_a_tree_of_integers(widths, outer, k):
         assert any(abs(value) >= (1 << (outer - 1)) - 1 for row in want for value in row)
 
 
+@pytest.mark.parametrize("widths", [[17, 18, 19], [9, 10, 11, 12], [12, 12, 12], [10, 10, 11, 14], [16]])
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_trees_that_wrap(widths, k):
+    """Every adder of the model wraps, those of later levels too."""
+    rng = random.Random(f"{widths}{k}")
+    a, b = ([[rng.randrange(-128, 128) for _ in range(k)] for _ in range(4)] for _ in range(2))
+    a[0], b[0] = [-128] * k, [-128] * k
+    spec = f"int8 : adder_tree({widths}, 20, overflow=wrap)"
+    got = gs.qmatmul(torch.tensor(a).double(), torch.tensor(b).double().T, spec, out_dtype=torch.float64)
+    want = [[wrapping_tree([x * y for x, y in zip(p, q, strict=True)], widths) for q in b] for p in a]
+    assert got.tolist() == want
+
+
+def wrapping_tree(terms: list[int], widths: list[int]) -> int:
+    size, total = 2 ** len(widths), 0
+    for start in range(0, len(terms), size):
+        level = terms[start : start + size]
+        level += [0] * (size - len(level))
+        for bits in widths:
+            half = 1 << (bits - 1)
+            level = [(x + y + half) % (2 * half) - half for x, y in zip(level[::2], level[1::2], strict=True)]
+        total = clamped(total + level[0], 20)
+    return total
+
+
 def test_it_is_the_nested_form():
     made = acc.adder_tree([17, 18, 19, 20], "int(32, saturate)")
     nested = acc.int(17, "saturate", when="end")
