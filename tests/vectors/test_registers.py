@@ -126,3 +126,38 @@ def test_integer_registers_by_plain_integers():
 def test_others_are_refused_with_what_is_allowed(text, why):
     with pytest.raises(gs.SpecError, match=f"{why}.*; allowed: formats and sequential.*\n  Leave steps out"):
         registers_of(*operands(0, 8), gs.GemmSpec.parse(text))
+
+
+def random_accumulator(rng: random.Random, depth: int) -> str:
+    """Text of a leaf, or of runs of what has one level less."""
+    fmt = f"e{rng.randrange(3, 9)}m{rng.randrange(1, 12)}" + rng.choice(
+        ["", "/rtz", "/ru", "/rd", "/ro", "/sat", "/ftz"]
+    )
+    bits = rng.randrange(6, 25)
+    overflow = rng.choice(["wrap", "saturate"])
+    if depth:
+        outer = rng.choice([fmt, f"fixed({bits},0)"])
+        return f"chunked({rng.randrange(1, 9)}, {random_accumulator(rng, depth - 1)}, {outer})"
+    return rng.choice(
+        [
+            fmt,
+            f"int({bits}, {overflow}, shift={rng.choice([0, 0, 1, 3])})",
+            f"fixed({bits}, {rng.randrange(-3, 5)}, rounding={rng.choice(['rne', 'rtz', 'rd'])}, overflow={overflow})",
+            f"sequential({fmt}, mul=e{rng.randrange(4, 7)}m{rng.randrange(2, 6)})",
+            f"fused({rng.randrange(1, 9)}, {rng.randrange(4, 30)})",
+        ]
+    )
+
+
+def test_random_accumulators():
+    rng, compared = random.Random(11), 0
+    while compared < 150:
+        text = random_accumulator(rng, rng.choice([0, 0, 1, 1, 2, 3]))
+        try:
+            spec = gs.GemmSpec.parse(f": {text}")
+        except gs.SpecError:  # a format that there is not
+            continue
+        a, b = operands(compared, rng.randrange(1, 30))
+        for one, values in zip(registers_of(a, b, spec), of_the_reference(a, b, spec, (1, 1), 0), strict=True):
+            assert list(map(repr, one.values[1, 1].tolist())) == list(map(repr, values)), (text, one.name)
+        compared += 1
