@@ -199,7 +199,9 @@ def vectors_command(
     scaled: Annotated[
         str, typer.Option("--scaled", metavar="none|tensor", help="tensor: so that the largest magnitude fits exactly.")
     ] = "none",
-    most: Annotated[int, typer.Option("--most", metavar="N", help="At most so many rows of a, columns of b.")] = 0,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="At most so many rows of a, columns of b; 0: all.")
+    ] = 0,
     batch: Annotated[int, typer.Option("--batch", metavar="N", help="Which one of a captured batch.")] = 0,
     steps: Annotated[bool, typer.Option("--steps", help="The register after every step, too.")] = False,
     directed: Annotated[
