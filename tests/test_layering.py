@@ -34,7 +34,8 @@ HARDWARE_TABLES = {
 }
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
-    "study": {"", "formats", "arithmetic", "acc", "hardware", "nn.weights"},
+    "vectors": {"", "formats", "arithmetic"},
+    "study": {"", "formats", "arithmetic", "acc", "hardware", "nn.weights", "vectors"},
     "cli": {
         "",
         "formats",
@@ -44,6 +45,7 @@ FACES = {
         "backends.cuda",
         "backends.environment",
         "study",
+        "vectors",
         "hardware",
         "emulation",
         "libraries",

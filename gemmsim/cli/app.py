@@ -214,6 +214,46 @@ def identify_command(
             raise typer.Exit(FAILED_EXIT)
 
 
+@app.command("vectors", cls=Spec, context_settings=HELP)
+def vectors_command(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the files go; it is made.")],
+    place: SpecArgument = None,
+    spec: SpecByName = None,
+    a: Annotated[
+        str | None, typer.Option("--a", metavar="FILE", help="(M, K): .npy, .safetensors:KEY or .pt:KEY.")
+    ] = None,
+    b: Annotated[str | None, typer.Option("--b", metavar="FILE", help="(K, N), likewise.")] = None,
+    captured: Annotated[
+        str | None,
+        typer.Option("--captured", metavar="FILE:PRODUCT", help="A product of gs.capture, by its name or path."),
+    ] = None,
+    terms: Annotated[
+        int | None, typer.Option("--terms", metavar="K", help="Directed cases alone, of so many terms.")
+    ] = None,
+    transpose: Annotated[str, typer.Option("--transpose", metavar="a|b|ab", help="What is transposed first.")] = "",
+    scaled: Annotated[
+        str, typer.Option("--scaled", metavar="none|tensor", help="tensor: so that the largest magnitude fits exactly.")
+    ] = "none",
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="At most so many rows of a, columns of b; 0: all.")
+    ] = 0,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Which one of a captured batch.")] = 0,
+    steps: Annotated[bool, typer.Option("--steps", help="The register after every step, too.")] = False,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Extremes, alternating signs, overflow at chosen steps, ties, too.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Operands, result and register of a product as $readmemh hex and JSON, for the test bench of an array."""
+    chosen = _one_spec(place, spec)
+    with user_errors():
+        with loading("torch"):
+            from .vectors import Asked, vectors
+        asked = Asked(chosen, out, a, b, captured, terms, transpose, scaled, most, batch, steps, directed, seed)
+        vectors(asked, as_json)
+
+
 _WORDS = typer.Argument(hidden=True)
 SpecOption = Annotated[
     str | None, typer.Option("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')
