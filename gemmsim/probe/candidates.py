@@ -22,7 +22,8 @@ __all__ = [
     "accumulators_without_order",
     "hardware_rows",
     "spec_texts",
-    "rare_accumulators_without_order",
+    "instructions_without_order",
+    "products_without_order",
     "specs_of_shape",
 ]
 
@@ -273,14 +274,18 @@ def accumulators_without_order(measured: Measured, roundings: list[Rounded]) -> 
             yield from spec_texts(accumulator, measured)
 
 
-def rare_accumulators_without_order(measured: Measured, roundings: list[Rounded]) -> Iterator[str]:
-    """As ``accumulators_without_order``: compensated sums of rounded products, and instructions."""
+def instructions_without_order(measured: Measured) -> Iterator[str]:
+    """As ``accumulators_without_order``: rows of the tables, alone, in slices and promoted."""
     for text, _ in measured.rows():
         yield from (f"{text}{f' -> {out}' if out else ''}" for out in measured.out)
     for text, row in measured.rows():  # operands of little range show no order of totals in a wider format
         for slices, grain in product((2, 3, 4, 5, 6, 8), dict.fromkeys((row.k, 64, 8, 1))):
             yield f"splitk({slices}, {text}, fp32, grain={grain})"
         yield from (f"promote({text}, {n * row.k})" for n in (1, 2, 4, 8, 16))
+
+
+def products_without_order(measured: Measured, roundings: list[Rounded]) -> Iterator[str]:
+    """As ``accumulators_without_order``: compensated sums of rounded products."""
     for rounded in roundings:
         casts = measured.casts(rounded)
         for accumulator in _exact(casts, measured.products(casts), False, measured):

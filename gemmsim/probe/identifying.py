@@ -11,7 +11,8 @@ from .black_box import BlackBox
 from .candidates import (
     Measured,
     accumulators_without_order,
-    rare_accumulators_without_order,
+    instructions_without_order,
+    products_without_order,
     specs_of_shape,
 )
 from .classes import PositionClass, position_classes
@@ -360,13 +361,14 @@ class Probing:
             few.append(self._remembered(self.tree.K))
         for measured in readings:
             yield from accumulators_without_order(measured, few)
-        if shapes:
-            yield from self._of_shapes(shapes, readings, _ALL)
+        for measured in readings:
+            yield from instructions_without_order(measured)
+        yield from self._of_shapes(shapes, readings, _ALL)
         more = [Rounded(p, (mode,)) for mode in ("rne", "rtz", "rna", "ru", "rd", "ro")]
         for measured in readings:
             yield from accumulators_without_order(measured, more)
         for measured in readings:
-            yield from rare_accumulators_without_order(measured, [*few, *more])
+            yield from products_without_order(measured, [*few, *more])
 
     def _of_shapes(self, shapes: list[Shape], readings: list[Measured], most: int) -> Iterator[str]:
         for shape in shapes:

@@ -48,7 +48,7 @@ def test_parts_and_quotients_are_numbered_by_rank():
     assert [tree.terms(one) for one in blocks] == [[lane, lane + 3, lane + 6, lane + 9] for lane in range(3)]
     assert all(tree.part(one) == tree_of(Runs(2, C, C), 4)[0] for one in blocks)
     assert tree.quotient(blocks) == tree_of(C, 3)[0]
-    assert SumTree(1, ()).root == 0 and str(SumTree(1, ())) == "0"
+    assert SumTree(1, ()).root == 0 and tree_text(SumTree(1, ())) == "0"
 
 
 def test_chains_of_thousands_of_terms_do_not_nest():
