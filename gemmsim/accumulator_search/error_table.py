@@ -108,22 +108,11 @@ def _local_errors(runs: Runs) -> list[list[float]]:
     wanted = {id(module): module for module in modules.values() if id(module) in held}
     handles = [module.register_forward_hook(compare, with_kwargs=True) for module in wanted.values()]
     try:
-        for batch in _first_samples(runs.batches):
-            _run_at_base(runs, batch)
+        runs.run(runs.alone(), _first_samples(runs.batches))
     finally:
         for handle in handles:
             handle.remove()
     return [[_relative(off, size) for off, size in row] for row in sums]
-
-
-def _run_at_base(runs: Runs, batch: Batch) -> None:
-    """A run of the whole model as the reference is run."""
-    config = runs.config(runs.alone())
-    if not config.rules:
-        runs.model(*batch.args, **batch.kwargs)
-        return
-    with gs.emulate(config, seed=runs.seed, root=runs.model, step=0):
-        runs.model(*batch.args, **batch.kwargs)
 
 
 def _first_samples(batches: Sequence[Batch]) -> list[Batch]:

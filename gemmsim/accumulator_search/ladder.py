@@ -84,7 +84,8 @@ def _registers(ladder: LadderLike) -> list[str]:
     if isinstance(ladder, str):
         ends = [end.strip() for end in ladder.split(":")]
         return _range(ladder, *ends) if len(ends) == 2 else _list(ladder) if len(ends) == 1 else _bad(ladder)
-    if not isinstance(ladder, Sequence) or not all(isinstance(one, (str, int)) for one in ladder):
+    is_listed = isinstance(ladder, Sequence) and not isinstance(ladder, (bytes, bytearray))
+    if not is_listed or not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in ladder):
         return _bad(ladder)
     return [f"int({one})" if isinstance(one, int) else one.strip() for one in ladder]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
-from gemmsim.emulation import ConfigError
+from gemmsim.emulation import ConfigError, arithmetic_of
 
 from .batches import Batch, divided, read_batches, samples_in
 from .error_table import WHOLE, ErrorTable, make_table, method_for
@@ -125,6 +125,12 @@ def _task(
     """The arguments, checked; ``SearchError`` for those that mean nothing."""
     if not isinstance(model, nn.Module):
         raise refusal(f"model of type {type(model).__name__}", "a module", "Wrap a function in a torch.nn.Module.")
+    if any(arithmetic_of(module) is not None for module in model.modules()):
+        raise refusal(
+            "a model that gemmsim.convert converted",
+            "models that compute as PyTorch does",
+            "Call gemmsim.emulation.undo(model), search, and convert it with the config that is found.",
+        )
     number = isinstance(at_most, (int, float)) and not isinstance(at_most, bool)
     if not number or not 0 < at_most < math.inf:
         raise refusal(f"at_most={at_most!r}", "a number above 0, such as 0.05", "No narrower register has no error.")

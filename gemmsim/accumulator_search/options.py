@@ -19,7 +19,7 @@ REFERENCES = ("native", "widest")
 SHARE = 0.25
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SearchOptions:
     """Options of ``gemmsim.search``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -90,14 +90,13 @@ class Runs:
     def answers(self, setting: Setting) -> list[Answer]:
         """What the model returns for each batch."""
         self.passes += 1
-        config = self.config(setting)
-        if not config.rules:
-            return [self._answer(batch) for batch in self.batches]
-        with gs.emulate(config, seed=self.seed, root=self.model, step=0):
-            return [self._answer(batch) for batch in self.batches]
+        return [Answer(output, batch.samples) for batch, output in zip(self.batches, self.run(setting), strict=True)]
 
-    def _answer(self, batch: Batch) -> Answer:
-        return Answer(self.model(*batch.args, **batch.kwargs), batch.samples)
+    def run(self, setting: Setting, batches: Sequence[Batch] | None = None) -> list[Any]:
+        """Outputs of the model for these batches, by default its own. Contexts around the search have no effect."""
+        batches = self.batches if batches is None else batches
+        with gs.emulate(self.config(setting), seed=self.seed, root=self.model, step=0):
+            return [self.model(*batch.args, **batch.kwargs) for batch in batches]
 
     def _rule(self, layer: int, rung: int) -> Rule:
         if (layer, rung) not in self._rules:

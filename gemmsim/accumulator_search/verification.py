@@ -109,8 +109,14 @@ class Verifier:
         return True
 
     def _single(self, setting: _Whole) -> Iterator[_Whole]:
-        """Settings with one layer narrower, those that save most first."""
-        yield from self._promising(setting, (_moved(setting, {layer: -1}) for layer in range(len(setting))))
+        """Settings with one layer at its next cheaper rung, those that save most first."""
+        moves = (_moved(setting, {layer: -self._down(setting, layer)}) for layer in range(len(setting)))
+        yield from self._promising(setting, moves)
+
+    def _down(self, setting: _Whole, layer: int) -> int:
+        """By how many rungs a layer goes down to be cheaper; more than there are where none is."""
+        costs, rung = self.prediction.costs[layer], setting[layer]
+        return next((by for by in range(1, rung + 1) if costs[rung - by] < costs[rung]), rung + 1)
 
     def _exchanges(self, setting: _Whole) -> Iterator[_Whole]:
         """Settings with one layer narrower by up to three rungs and another one wider by up to three."""
