@@ -63,8 +63,8 @@ def gpt(quick: bool) -> Task:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    starts = range(0, len(text.test) - LanguageModel.CONTEXT, LanguageModel.CONTEXT)
-    return model, torch.stack([text.test[start : start + LanguageModel.CONTEXT] for start in starts]), 0.05
+    whole, length = torch.cat([text.train, text.test]), LanguageModel.CONTEXT
+    return model, whole[: len(whole) // length * length].view(-1, length), 0.05
 
 
 class Embedding(nn.Module):

@@ -105,7 +105,7 @@ def search(
         >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 64, 8, bias=False)
         >>> _ = layer.weight.data.copy_(torch.linspace(-1, 1, 512).view(8, 64))
         >>> gs.search(layer, torch.linspace(0, 1, 4096).view(64, 64), at_most=0.1).config
-        <Config of 1 rule: '' 'linear' ':e5m4'>
+        <Config of 1 rule: '' 'linear' ':e5m6'>
     """
     started = time.perf_counter()
     task = _task(model, inputs, metric, at_most, (ladder, order), cost, options)
