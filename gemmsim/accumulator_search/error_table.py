@@ -56,21 +56,21 @@ def make_table(runs: Runs, method: str, at_most: float) -> ErrorTable:
 
 
 def _sensitivity(runs: Runs, layer: int, local: Sequence[float], at_most: float) -> float:
-    """Root of the mean square of the model's error over the layer's at the two rungs nearest its share of the target.
+    """The model's error over the layer's: root of the mean square at two rungs, which two runs of the whole model give.
 
-    Infinite where no run gives a number: the layer then stays at the rung where it makes no error, if there is one.
+    The first is the rung whose local error is nearest the layer's share of the target; the second the one where, as the
+    first says, the model's error is. A run whose outputs are not finite does not count. Infinite without any that does:
+    the layer then stays at rungs where it makes no error, if there are some.
     """
     share = at_most / math.sqrt(len(runs.layers))
-    order = sorted(
-        (rung for rung, error in enumerate(local) if 0 < error < math.inf),
-        key=lambda rung: abs(math.log(local[rung] / share)),
-    )
-    ratios = []
-    for rung in order:
+    left = [rung for rung, error in enumerate(local) if 0 < error < math.inf]
+    ratios: list[float] = []
+    while left and len(ratios) < 2:
+        wanted = share / ratios[0] if ratios and ratios[0] else share
+        rung = min(left, key=lambda rung: abs(math.log(local[rung] / wanted)))
+        left.remove(rung)
         ratio = runs.measure(runs.alone(layer, rung)).error / local[rung]
         ratios += [ratio] if math.isfinite(ratio) else []
-        if len(ratios) == 2:
-            break
     if not ratios:
         return 0.0 if not any(local) else math.inf
     return math.sqrt(sum(ratio * ratio for ratio in ratios) / len(ratios))
