@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from gemmsim.study.files import make_folder, writing
 from gemmsim.study.model_source import load_function
 from gemmsim.study.tensor_files import tensor_file, tensor_shapes
 
-from .errors import refusal
+from .errors import SearchWarning, refusal
 from .least import search
 from .metrics import METRICS
 from .options import SearchOptions
@@ -53,7 +55,7 @@ class SearchRequest:
 def run_request(request: SearchRequest, folder: Path) -> SearchResult:
     """Searches, writes ``CONFIG``, ``RESULT`` and ``PICTURE`` into the folder, and returns what was found.
 
-    It runs the user's own code.
+    It runs the user's own code. Without matplotlib there is no picture, and a ``SearchWarning``.
 
     Raises:
         StudyError: for functions and files that are not there, and a folder that cannot be written.
@@ -72,7 +74,11 @@ def run_request(request: SearchRequest, folder: Path) -> SearchResult:
     for name, text in ((CONFIG, found.config.to_json()), (RESULT, found.to_json())):
         with writing(folder / name):
             write_text(folder / name, text + "\n")
-    found.plot(folder / PICTURE)
+    if find_spec("matplotlib") is None:
+        what = f"search: no {PICTURE}, which matplotlib draws. Install it with: pip install 'gemmsim[study]'."
+        warnings.warn(what, SearchWarning, stacklevel=2)
+    else:
+        found.plot(folder / PICTURE)
     return found
 
 

@@ -27,4 +27,4 @@ def search_command_line(request: SearchRequest, folder: Path, *, as_json: bool) 
         say_json(found.to_dict())
         return
     say(str(found))
-    say(f"\nIn '{folder}': config.json for gemmsim emulate --config, search.json, front.svg.")
+    say(f"\nIn '{folder}': config.json for gemmsim emulate --config, search.json, and the picture front.svg.")

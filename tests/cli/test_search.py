@@ -111,6 +111,13 @@ def test_warnings_go_to_standard_error(folder):
     assert json.loads(done.stdout)["held_back"] is None
 
 
+def test_without_matplotlib_there_is_no_picture(folder, monkeypatch):
+    monkeypatch.setattr("gemmsim.accumulator_search.command.find_spec", lambda name: None)
+    done = run("nets.py:both", "--out", "found")
+    assert done.exit_code == 0 and "no front.svg, which matplotlib draws" in done.stderr
+    assert sorted(path.name for path in (folder / "found").iterdir()) == ["config.json", "search.json"]
+
+
 MISTAKES = [
     (["nets.py:modle", "--inputs", "x.npy"], "Did you mean 'model'?"),
     (["nets.py", "--inputs", "x.npy"], "module:function or file.py:function"),
