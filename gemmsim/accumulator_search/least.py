@@ -5,55 +5,33 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import nn
 
-from gemmsim.emulation import ConfigError, arithmetic_of
+from gemmsim.emulation import ConfigError
 
-from .batches import Batch, divided, read_batches, samples_in
-from .error_table import WHOLE, ErrorTable, make_table, method_for
+from .batches import samples_in
+from .error_table import WHOLE, make_table, method_for
 from .errors import SearchWarning, refusal
-from .findings import FrontPoint, LayerRow
-from .ladder import LadderLike, Rung, read_ladder
-from .layers import Layer, Products, find_layers
-from .metrics import Measurement, MetricLike, read_metric
+from .ladder import LadderLike
+from .layers import Products, find_layers
+from .metrics import Measurement, MetricLike
 from .options import SearchOptions
+from .points import front_of, point_of, rows_of
 from .prediction import Prediction, measured_inflation
 from .result import SearchResult
 from .runs import Runs, Setting, evaluating, repeats
+from .task import CostLike, Task, costs_of, read_task
 from .verification import Verifier
 
-__all__ = ["CostLike", "search"]
+__all__ = ["search"]
 
-#: A cost by name, or a function of a register's bits and a layer's multiply-adds a sample.
-CostLike: TypeAlias = str | Callable[[int, float], float]
-
-_COSTS: dict[str, Callable[[int, float], float]] = {
-    "bits*macs": lambda bits, macs: bits * macs,
-    "bits": lambda bits, macs: float(bits),
-}
-#: Points of the front that a result shows, and of these how many are verified where the whole model was run anyway.
-_SHOWN, _VERIFIED = 64, 8
+#: Points of the front that are verified where the whole model was run for the table anyway.
+_VERIFIED = 8
 #: Runs of verification and repair, by method.
 _RUNS = {WHOLE: 400}
 _RUNS_CAPTURED = 40
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What was asked for, checked."""
-
-    model: nn.Module
-    metric: MetricLike
-    at_most: float
-    rungs: tuple[Rung, ...]
-    cost: Callable[[int, float], float]
-    options: SearchOptions
-    batches: list[Batch]
-    held: list[Batch]
 
 
 def search(
@@ -108,67 +86,12 @@ def search(
         <Config of 1 rule: '' 'linear' ':e5m6'>
     """
     started = time.perf_counter()
-    task = _task(model, inputs, metric, at_most, (ladder, order), cost, options)
+    task = read_task(model, inputs, metric, at_most, (ladder, order), cost, options)
     with evaluating(model):
         return _search(task, order, started)
 
 
-def _task(
-    model: nn.Module,
-    inputs: Any,
-    metric: MetricLike,
-    at_most: float,
-    ladder: tuple[LadderLike, str],
-    cost: CostLike,
-    options: SearchOptions | None,
-) -> _Task:
-    """The arguments, checked; ``SearchError`` for those that mean nothing."""
-    if not isinstance(model, nn.Module):
-        raise refusal(f"model of type {type(model).__name__}", "a module", "Wrap a function in a torch.nn.Module.")
-    if any(arithmetic_of(module) is not None for module in model.modules()):
-        raise refusal(
-            "a model that gemmsim.convert converted",
-            "models that compute as PyTorch does",
-            "Call gemmsim.emulation.undo(model), search, and convert it with the config that is found.",
-        )
-    number = isinstance(at_most, (int, float)) and not isinstance(at_most, bool)
-    if not number or not 0 < at_most < math.inf:
-        raise refusal(f"at_most={at_most!r}", "a number above 0, such as 0.05", "No narrower register has no error.")
-    if not callable(cost) and cost not in _COSTS:
-        raise refusal(
-            f"cost={cost!r}",
-            f"{', '.join(map(repr, _COSTS))}, or a function of (bits, multiply-adds)",
-            "Leave it out for 'bits*macs'.",
-        )
-    options = SearchOptions() if options is None else options
-    if not isinstance(options, SearchOptions):
-        raise refusal(
-            f"options of type {type(options).__name__}",
-            "a gemmsim.accumulator_search.SearchOptions",
-            "Write options=SearchOptions(held_back=0.3).",
-        )
-    rungs, metric = read_ladder(*ladder), read_metric(metric)
-    batches, held = read_batches(inputs), []
-    if options.share is None:
-        held = read_batches(options.held_back, "held_back")
-    else:
-        batches, held = divided(batches, options.share, options.seed)
-    function = cost if callable(cost) else _COSTS[cost]
-    _warn_of_few(samples_in(batches), samples_in(held))
-    return _Task(model, metric, float(at_most), rungs, function, options, batches, held)
-
-
-def _warn_of_few(samples: int, held: int) -> None:
-    if samples == 1:
-        what = "1 calibration sample: its errors say little about other inputs"
-    elif not held:
-        what = f"0 samples held back of {samples}: no other inputs confirm what is found"
-    else:
-        return
-    warnings.warn(f"search: {what}. Give hundreds of samples, along dimension 0.", SearchWarning, stacklevel=4)
-
-
-def _search(task: _Task, order: str, started: float) -> SearchResult:
+def _search(task: Task, order: str, started: float) -> SearchResult:
     options, rungs = task.options, task.rungs
     products = _products(task)
     base = None if options.reference == "native" else len(rungs) - 1
@@ -179,19 +102,19 @@ def _search(task: _Task, order: str, started: float) -> SearchResult:
     wide = _widest(runs, task.at_most)
     method = method_for(runs, options.method)
     table = make_table(runs, method, task.at_most)
-    prediction = Prediction.of(table, _costs(products.layers, task))
+    prediction = Prediction.of(table, costs_of(products.layers, task))
     inflation, settings = measured_inflation(prediction, runs, task.at_most, options.seed)
     prediction = Prediction(table, prediction.costs, inflation, prediction.front)
     most = options.runs or _RUNS.get(method, _RUNS_CAPTURED)
     chosen = Verifier(prediction, runs, task.at_most, most, wide).find()
-    front = _front(prediction, runs, chosen, verified=_VERIFIED if method == WHOLE else 0)
+    front = front_of(prediction, runs, chosen, verified=_VERIFIED if method == WHOLE else 0)
     held = _held_back(task, runs, chosen)
     _warn_of_miss(held, task, runs.samples)
     return SearchResult(
         config=runs.config(chosen),
-        chosen=_point(prediction, runs, chosen),
+        chosen=point_of(prediction, runs, chosen),
         front=front,
-        table=_rows(runs, table, chosen),
+        table=rows_of(runs, table, chosen),
         at_most=task.at_most,
         metric=_name(task.metric),
         order=order,
@@ -213,7 +136,7 @@ def _search(task: _Task, order: str, started: float) -> SearchResult:
     )
 
 
-def _products(task: _Task) -> Products:
+def _products(task: Task) -> Products:
     """The layers, found by a run at the widest rung.
 
     Raises:
@@ -270,46 +193,7 @@ def _widest(runs: Runs, at_most: float) -> tuple[int, ...]:
     )
 
 
-def _costs(layers: Sequence[Layer], task: _Task) -> tuple[tuple[float, ...], ...]:
-    """The cost of each layer at each rung.
-
-    Raises:
-        SearchError: for a cost that is no number from 0.
-    """
-    found = tuple(tuple(float(task.cost(rung.bits, layer.macs)) for rung in task.rungs) for layer in layers)
-    for value in (value for row in found for value in row):
-        if not (math.isfinite(value) and value >= 0):
-            raise refusal(f"cost that returned {value:g}", "finite numbers from 0", "Return a larger one for more.")
-    return found
-
-
-def _point(prediction: Prediction, runs: Runs, setting: tuple[int, ...]) -> FrontPoint:
-    total = sum(layer.macs for layer in runs.layers)
-    bits = sum(runs.rungs[rung].bits * layer.macs for layer, rung in zip(runs.layers, setting, strict=True)) / total
-    known = runs.known(setting)
-    measured = None if known is None else known.error
-    registers = tuple(runs.rungs[rung].register for rung in setting)
-    return FrontPoint(prediction.cost(setting), bits, prediction.error(setting), measured, registers)
-
-
-def _front(prediction: Prediction, runs: Runs, chosen: tuple[int, ...], verified: int) -> tuple[FrontPoint, ...]:
-    """Evenly spaced points of the front and the chosen one, by rising cost; ``verified`` of them are run."""
-    settings = [point.setting for point in prediction.front]
-    shown = _evenly(settings, _SHOWN)
-    for setting in _evenly(shown, verified):
-        runs.measure(setting)
-    known = [setting for setting in settings if runs.known(setting) is not None]
-    points = [_point(prediction, runs, setting) for setting in dict.fromkeys([*shown, *known, chosen])]
-    return tuple(sorted(points, key=lambda point: (point.cost, point.predicted)))
-
-
-def _evenly(values: list[tuple[int, ...]], count: int) -> list[tuple[int, ...]]:
-    if len(values) <= count:
-        return values
-    return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]
-
-
-def _held_back(task: _Task, runs: Runs, chosen: Setting) -> Measurement | None:
+def _held_back(task: Task, runs: Runs, chosen: Setting) -> Measurement | None:
     if not task.held:
         return None
     other = Runs(task.model, task.held, runs.layers, runs.rungs, task.metric, runs.base, runs.seed)
@@ -318,7 +202,7 @@ def _held_back(task: _Task, runs: Runs, chosen: Setting) -> Measurement | None:
     return found
 
 
-def _warn_of_miss(held: Measurement | None, task: _Task, samples: int) -> None:
+def _warn_of_miss(held: Measurement | None, task: Task, samples: int) -> None:
     if held is not None and not held.error <= task.at_most:
         said = (
             f"search: {held.error:.3g} on the {samples_in(task.held)} samples held back, above "
@@ -326,27 +210,6 @@ def _warn_of_miss(held: Measurement | None, task: _Task, samples: int) -> None:
             "Give more of them, or a smaller at_most."
         )
         warnings.warn(said, SearchWarning, stacklevel=4)
-
-
-def _rows(runs: Runs, table: ErrorTable, chosen: tuple[int, ...]) -> tuple[LayerRow, ...]:
-    found = []
-    for at, (layer, rung) in enumerate(zip(runs.layers, chosen, strict=True)):
-        sensitivity = None if table.sensitivity is None else table.sensitivity[at]
-        one = runs.rungs[rung]
-        found.append(
-            LayerRow(
-                layer.path,
-                layer.kind,
-                layer.K,
-                layer.macs,
-                one.spec,
-                one.register,
-                one.bits,
-                table.errors[at][rung],
-                sensitivity,
-            )
-        )
-    return tuple(found)
 
 
 def _name(metric: MetricLike) -> str:
