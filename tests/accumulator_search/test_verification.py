@@ -56,6 +56,22 @@ def test_a_wrong_table_still_gives_a_point_that_holds(model, wrong, request, mon
     assert found.chosen.cost >= 0.95 * right.chosen.cost  # a wrong table does not find what holds by chance
 
 
+@pytest.mark.parametrize("wrong", ["layers exchanged", "upside down", "infinite"])
+def test_narrowing_leaves_no_layer_that_could_be_narrower(digits, wrong, monkeypatch):
+    """Where a wrong table made repair widen too much, each layer goes down again as far as the model allows."""
+    model, images = digits
+    right = gs.search(model, images)
+    make = least.make_table
+    monkeypatch.setattr(least, "make_table", lambda *args: replace(table := make(*args), errors=WRONG[wrong](table)))
+    found = gs.search(model, images)
+    for at in range(2):
+        registers = list(found.chosen.registers)
+        registers[at] = f"e5m{int(registers[at].removeprefix('e5m')) - 1}"
+        narrower = replace(found, config=found.config_at(replace(found.chosen, registers=tuple(registers))))
+        assert independent(model, narrower, images) > 0.05 / 1.06  # of which the 95 % limit is up to 6 % away
+    assert found.chosen.cost <= 1.05 * right.chosen.cost
+
+
 def test_without_verification_the_wrong_table_would_pass(digits, monkeypatch):
     """What the test above guards: taken at its word, the table of zeros chooses a setting that misses by far."""
     model, images = digits
@@ -135,7 +151,8 @@ class Twice(nn.Module):
     def forward(self, x):
         x = torch.relu(self.parts["a[0]"](x))
         x = torch.relu(self.parts["a[0]"](x))
-        return {"scale": torch.tensor([1]), "logits": self.parts["b"](x) @ torch.eye(4)}
+        logits = self.parts["b"](x) @ torch.eye(4)
+        return {"scale": torch.tensor([1]), "logits": logits @ torch.eye(4, 6) @ torch.eye(6, 4)}
 
 
 @pytest.mark.parametrize("method", ["whole", "captured"])
@@ -144,7 +161,11 @@ def test_layers_called_twice_and_products_of_the_model_itself(method):
     model, x = Twice(), torch.randn(200, 16)
     found = gs.search(model, x, options=gs.SearchOptions(method=method))
     rows = {(row.path, row.kind): (row.K, row.macs) for row in found.table}
-    assert rows == {("parts.a[0]", "linear"): (16, 512), ("parts.b", "linear"): (16, 64), ("", "matmul"): (4, 16)}
+    assert rows == {
+        ("parts.a[0]", "linear"): (16, 512),
+        ("parts.b", "linear"): (16, 64),
+        ("", "matmul"): (6, 16 + 24 + 24),
+    }
     with torch.no_grad(), gs.emulate(found.config), gs.audit() as report:
         model(x)
     specs = {row.path: row.spec for row in found.table}
