@@ -8,6 +8,7 @@ where that is missing.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,7 @@ def lenet(quick: bool) -> Task:
     data = load_data()
     images, test = data.train_images.reshape(-1, 1, 8, 8), data.test_images.reshape(-1, 1, 8, 8)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for _ in range(2 if quick else 15):
+    for _ in range(2 if quick else 60):
         for chosen in torch.randperm(len(images)).split(100):
             loss = functional.cross_entropy(model(images[chosen]), data.train_labels[chosen])
             optimizer.zero_grad()
@@ -99,6 +100,49 @@ def call(model: nn.Module, inputs: Any) -> Tensor:
         return model(**inputs) if isinstance(inputs, dict) else model(inputs)
 
 
+def targets(report: Report, quick: bool) -> None:
+    """What two targets cost on other images: one point of accuracy on 400 images, and 5 % of the logits' norm."""
+    model, images, _ = lenet(quick)
+    model.eval()
+    labels, native = load_data().test_labels, call(model, images)
+    options = gs.SearchOptions(held_back=0)
+    for order in ("{}", "chunked(16, {})", "{}/rtz")[: 1 if quick else None]:
+        for metric, at_most in (("accuracy", 0.01), ("logit_err", 0.05)):
+            lost, bits = [], []
+            for seed in range(1 if quick else 5):
+                mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+                ours, others = mixed[:400], mixed[400:]
+                right = Right(labels[ours])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", gs.SearchWarning)  # the other images are looked at below
+                    found = gs.search(model, images[ours], metric=right if metric == "accuracy" else metric,
+                                      at_most=at_most, order=order, options=options)  # fmt: skip
+                with gs.emulate(found.config, root=model):
+                    emulated = call(model, images[others])
+                lost.append(100 * points_lost(emulated, native[others], labels[others]))
+                bits.append(found.chosen.bits)
+            report.add(
+                bench="search_targets", model="lenet", order=order, metric=metric, at_most=at_most, images=400,
+                points_lost=lost, mean_bits=bits,
+            )  # fmt: skip
+
+
+def points_lost(found: Tensor, wanted: Tensor, labels: Tensor) -> float:
+    return float((wanted.argmax(1) == labels).double().mean() - (found.argmax(1) == labels).double().mean())
+
+
+class Right:
+    """Accuracy lost against the reference, 0 where none is."""
+
+    __name__ = "accuracy"
+
+    def __init__(self, labels: Tensor) -> None:
+        self.labels = labels
+
+    def __call__(self, found: Tensor, wanted: Tensor) -> float:
+        return max(0.0, points_lost(found, wanted, self.labels))
+
+
 def main() -> None:
     args = options(__doc__ or "")
     report = Report(args.out)
@@ -122,6 +166,7 @@ def main() -> None:
             inflation=found.inflation, passes=found.passes, seconds=found.seconds, samples=found.samples,
             threads=torch.get_num_threads(), isa=gs.backends.cpu.isa(),
         )  # fmt: skip
+    targets(report, args.quick)
     report.close()
 
 
