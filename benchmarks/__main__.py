@@ -24,6 +24,7 @@ NAMES = (
     "emulation",
     "emulation_capture",
     "libraries",
+    "search",
 )
 
 

@@ -17,6 +17,7 @@ from ._lazy import exports
 
 if TYPE_CHECKING:
     from . import acc as acc
+    from . import accumulator_search as accumulator_search
     from . import arithmetic as arithmetic
     from . import backends as backends
     from . import compat as compat
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from . import train as train
     from . import vectors as vectors
     from ._keywords import KeywordError as KeywordError
+    from .accumulator_search import SearchError as SearchError
+    from .accumulator_search import SearchOptions as SearchOptions
+    from .accumulator_search import SearchResult as SearchResult
+    from .accumulator_search import SearchWarning as SearchWarning
+    from .accumulator_search import search as search
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
     from .arithmetic import SelectError as SelectError

@@ -18,7 +18,7 @@ PARSER = doctest.DocTestParser()
 FIRST = (
     *(gs.quantize, gs.qmatmul, gs.qmm, gs.qlinear, gs.explain, gs.trace, gs.compare, gs.count_events),
     *(gs.count_overflows, gs.GemmSpec.parse, gs.formats.parse, gs.formats.parse_cast, gs.acc.chunked, gs.acc.promote),
-    *(gs.acc.hw, gs.acc.exact, gs.recipes.hopper_fp8, gs.emulate, gs.convert, gs.capture, gs.audit.__call__),
+    *(gs.acc.hw, gs.acc.exact, gs.recipes.hopper_fp8, gs.emulate, gs.convert, gs.capture, gs.audit.__call__, gs.search),
 )
 
 

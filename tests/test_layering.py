@@ -49,10 +49,15 @@ FACES = {
         "hardware",
         "emulation",
         "libraries",
+        "accumulator_search",
     },
     "compat": {
         *("", "formats", "hardware", "arithmetic", "acc", "nn", "optim", "mx", "tensor_quant"),
         *("backends.cublas", "formats.dmatrix_names", "nn.undoing", "nn.weights", "ops.lazy_dynamo", "train"),
+    },
+    "accumulator_search": {
+        *("", "formats", "arithmetic", "emulation"),
+        *("study.files", "study.plots.lines", "study.model_source", "study.tensor_files", "study.errors"),
     },
     "train": {""},
     "comparison": {"", "formats", "arithmetic", "ops.arrays"},

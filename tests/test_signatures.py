@@ -43,6 +43,7 @@ REASONS = {
             "identify",
             "identify_command",
             "vectors_command",
+            "search_command",
         ),
         _PUBLIC,
     ),

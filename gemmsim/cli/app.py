@@ -326,6 +326,60 @@ def _need_program(module: str | None, words: list[str] | None) -> None:
         raise typer.BadParameter("no program; give a script, or -m and a module")
 
 
+@app.command("search", context_settings=HELP)
+def search_command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODULE:FACTORY", help="Function of a module or file.py: the model [and inputs].")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of config.json, search.json, front.svg.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", metavar="FILE", help="Batch: .npy, .pt, .safetensors[:KEY]. May be repeated."),
+    ] = None,
+    held_back: Annotated[
+        list[str] | None,
+        typer.Option("--held-back", metavar="FILE", help="Batch for the final figure; else a quarter of the inputs."),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="logit_err, max_err, or module:function.")
+    ] = "logit_err",
+    at_most: Annotated[float, typer.Option("--at-most", metavar="X", help="Largest error allowed.")] = 0.05,
+    ladder: Annotated[
+        str, typer.Option("--ladder", metavar="RANGE", help="Registers: e5m1:e5m10, int(12):int(24), 'e4m3, bf16'.")
+    ] = "e5m1:e5m10",
+    order: Annotated[
+        str, typer.Option("--order", metavar="TEMPLATE", help="Such as 'chunked(64, {})' or 'e4m3 : kahan({})'.")
+    ] = "{}",
+    cost: Annotated[str, typer.Option("--cost", metavar="NAME", help="bits*macs or bits.")] = "bits*macs",
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--modules", metavar="PATTERN", help="Module paths to search; others stay. May be repeated."),
+    ] = None,
+    reference: Annotated[
+        str, typer.Option("--reference", metavar="NAME", help="native, or widest: errors relative to that setting.")
+    ] = "native",
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="Errors of layers: whole, captured, auto.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all that is random.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Find the narrowest accumulators, layer by layer, with which a model keeps its answers.
+
+    Writes what 'gemmsim emulate --config' takes, all figures, and a picture of error against width.
+    """
+    with user_errors():
+        with loading("torch"):
+            from gemmsim.accumulator_search import SearchRequest
+
+            from .search import search_command_line
+        request = SearchRequest(
+            model, tuple(inputs or ()), tuple(held_back or ()), metric, at_most, ladder, order, cost,
+            tuple(modules or ("*",)), ("*",), reference, method, seed,
+        )  # fmt: skip
+        search_command_line(request, out, as_json=as_json)
+
+
 @app.command("env", context_settings=HELP)
 def env_command(
     check: Annotated[

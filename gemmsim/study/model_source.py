@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .errors import StudyError, nearest
 
-__all__ = ["Source", "load_source"]
+__all__ = ["Source", "load_function", "load_source"]
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,31 @@ def load_source(text: str) -> Source:
     Raises:
         StudyError: not of that form, no such module, file or function (near names are told), another result.
     """
-    where, colon, name = text.rpartition(":")
-    if not colon or not where or not name:
-        raise StudyError(f"--model {text}; allowed: module:function or file.py:function.")
-    module = _file(Path(where)) if where.endswith(".py") else _module(where)
-    function = getattr(module, name, None)
-    if not callable(function):
-        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise StudyError(f"{where} has no function {name!r}.{nearest(name, there)}")
+    function = load_function(text, "--model")
     found = function()
     if not isinstance(found, tuple) or len(found) not in (2, 3) or not isinstance(found[0], nn.Module):
         raise StudyError(f"{text} returned {type(found).__name__}; allowed: (model, inputs) or (model, inputs, loss).")
     return Source(*found)
+
+
+def load_function(text: str, option: str) -> Callable[..., Any]:
+    """The function that ``module:function`` or ``file.py:function`` names; ``option``: what the text was given as.
+
+    Modules of the current folder are found, too. It runs the module's own code.
+
+    Raises:
+        StudyError: not of that form, no such module, file or function (near names are told).
+    """
+    where, colon, name = text.rpartition(":")
+    if not colon or not where or not name:
+        raise StudyError(f"{option} {text}; allowed: module:function or file.py:function.")
+    module = _file(Path(where)) if where.endswith(".py") else _module(where)
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise StudyError(f"{where} has no function {name!r}.{nearest(name, there)}")
+    found: Callable[..., Any] = function
+    return found
 
 
 def _module(name: str) -> Any:
