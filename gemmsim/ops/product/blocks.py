@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
-from gemmsim.arithmetic.block_operands import takes_scales
+from gemmsim.arithmetic.block_operands import stored_blocks, takes_scales
 from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import encode_operand, values_of
 from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.product import Product
 from gemmsim.backends.route import run
-from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing, TensorFormat
+from gemmsim.backends.scaled_cast import ScaledOperand, scaled_operand
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
 
 from ..errors import message
 from ..quantize_eager import quantize
 from ..seeds import Site
 from .broadcasting import multiplied
+from .scaled_casts import as_codes, multiply, rescaled
 
 __all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of"]
 
-Operand: TypeAlias = Tensor | Coded
+Operand: TypeAlias = Tensor | Coded | ScaledOperand
 #: Tensors' own scales of both operands; None: to be found.
 Seconds: TypeAlias = tuple[float | Tensor | None, float | Tensor | None]
 
@@ -39,6 +43,8 @@ def operands_of(
     """
     left: Operand = encode_operand(owner, a, spec.a, -1, seconds[0]) if isinstance(spec.a, BlockFormat) else a
     right: Operand = encode_operand(owner, b, spec.b, -2, seconds[1]) if isinstance(spec.b, BlockFormat) else b
+    if isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast):
+        return _under_scales(left, right, spec, seed)
     if isinstance(spec.a, TENSOR_FORMATS):
         left = quantize(a, spec.a, seed, Site.OPERAND_A)
     if isinstance(spec.b, TENSOR_FORMATS):
@@ -46,6 +52,29 @@ def operands_of(
         fmt: TensorFormat = replace(spec.b, dim=-2) if by_block else spec.b  # type: ignore[arg-type]
         right = quantize(b, fmt, seed, Site.OPERAND_B)
     return left, right
+
+
+def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int) -> tuple[Operand, Operand]:
+    """Operands of which one or both are in a scaled cast: values, codes or elements and scales, as the accumulator and
+    the scales ask for."""
+    found: list[Operand] = [a, b]
+    formats, sites = (spec.a, spec.b), (Site.OPERAND_A, Site.OPERAND_B)
+    scaled = [
+        scaled_operand(x, fmt, dim, seed, site) if isinstance(fmt, ScaledCast) else None
+        for x, fmt, dim, site in zip(found, formats, (-1, -2), sites, strict=True)
+    ]
+    in_codes = all(fmt.block is not None for fmt in formats if isinstance(fmt, ScaledCast))
+    for i, (x, fmt) in enumerate(zip(scaled, formats, strict=True)):
+        if x is None or not isinstance(fmt, ScaledCast):
+            if isinstance(fmt, TENSOR_FORMATS):
+                found[i] = quantize(found[i], fmt, seed, sites[i])  # type: ignore[arg-type]
+        elif not takes_scales(spec.accumulator):
+            found[i] = x.values()
+        elif in_codes and fmt.block is not None:
+            found[i] = as_codes(x, fmt.block)
+        else:
+            found[i] = x
+    return found[0], found[1]
 
 
 def matmul(
@@ -69,6 +98,18 @@ def matmul(
         asked = f"qmatmul: c or select with {str(spec)!r}"
         raise SpecError(message(asked, "neither with scaled(...) or block-scaled instructions", "Add c to the result."))
     out = torch.empty(shape, dtype=dtype, device=b.device)
+    gain = _gain(spec)
+    if isinstance(a, ScaledOperand) or isinstance(b, ScaledOperand):
+        assert isinstance(a, (Tensor, ScaledOperand)) and isinstance(b, (Tensor, ScaledOperand))
+        total, ran = multiply(a, b, spec, seed)
+        rescaled(total, gain, finish, out, spec, seed)
+        return out, ran
+    if gain != 1.0 and takes_scales(spec.accumulator):
+        raw = torch.empty(shape, dtype=torch.float32, device=b.device)
+        left = replace(_left(spec, a, b), out=None)
+        ran = multiplied(Product(a, b, left, raw, seed, row=row))
+        rescaled(raw, gain, finish, out, spec, seed)
+        return out, ran
     return out, multiplied(Product(a, b, _left(spec, a, b), out, seed, c, select, finish, row=row))
 
 
@@ -86,4 +127,24 @@ def decoded(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tupl
 
 def _left(spec: GemmSpec, a: Operand, b: Operand) -> GemmSpec:
     """What is left of ``spec`` for these operands: nothing of a block format where both hold its values."""
-    return spec if isinstance(a, Coded) or isinstance(b, Coded) else plain_spec(spec)
+    if not (isinstance(a, Coded) or isinstance(b, Coded)):
+        return plain_spec(spec)
+    return _in_blocks(spec)
+
+
+@lru_cache(maxsize=1024)
+def _in_blocks(spec: GemmSpec) -> GemmSpec:
+    """``spec`` with the block formats that scaled casts are stored in."""
+    if not (isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast)):
+        return spec
+    return replace(spec, a=_stored(spec.a), b=_stored(spec.b))
+
+
+def _stored(fmt: object) -> object:
+    return stored_blocks(fmt) if isinstance(fmt, ScaledCast) else fmt
+
+
+def _gain(spec: GemmSpec) -> float:
+    """What elements of both operands were multiplied with, where their scales do not undo it."""
+    gains = [fmt.gain for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast)]
+    return math.prod(gains) if takes_scales(spec.accumulator) else 1.0
