@@ -190,7 +190,7 @@ def _transform_undone(x: Tensor, fmt: ScaledCast, dim: int, size: int) -> Tensor
     if not n:
         return x
     y = x if dim == -1 else x.mT
-    y = _turned(y.reshape(*y.shape[:-1], y.shape[-1] // n, n), n, multiply)
+    y = _turned(y.reshape(*y.shape[:-1], y.shape[-1] // n, n), n)
     if fmt.signs is not None:
         y = y * hadamard_signs(n, fmt.signs).to(x.device)
     y = y.flatten(-2).narrow(-1, 0, size)

@@ -259,7 +259,9 @@ def _at(text: str) -> int:
 
 _TILE = re.compile(r"(\d+)x(\d+|all)")
 _OPTION = re.compile(r"([a-z0-9_]+)\s*(?:\((.*)\))?")
-_OPTIONS = "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n)"
+_OPTIONS = (
+    "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n)"
+)
 _KNOWN = ["amax", "divide", "floor", "nvfp4", "pow2", "margin", "least", "hadamard", "gain", "stored", "dim"]
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec, SpecError
-from gemmsim.arithmetic.block_operands import stored_blocks, takes_scales
+from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.encoding import encode_operand, values_of
@@ -19,6 +18,7 @@ from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.product import Product
 from gemmsim.backends.route import run
 from gemmsim.backends.scaled_cast import ScaledOperand, scaled_operand
+from gemmsim.backends.scaled_specs import in_blocks
 from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
 
 from ..errors import message
@@ -129,19 +129,7 @@ def _left(spec: GemmSpec, a: Operand, b: Operand) -> GemmSpec:
     """What is left of ``spec`` for these operands: nothing of a block format where both hold its values."""
     if not (isinstance(a, Coded) or isinstance(b, Coded)):
         return plain_spec(spec)
-    return _in_blocks(spec)
-
-
-@lru_cache(maxsize=1024)
-def _in_blocks(spec: GemmSpec) -> GemmSpec:
-    """``spec`` with the block formats that scaled casts are stored in."""
-    if not (isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast)):
-        return spec
-    return replace(spec, a=_stored(spec.a), b=_stored(spec.b))
-
-
-def _stored(fmt: object) -> object:
-    return stored_blocks(fmt) if isinstance(fmt, ScaledCast) else fmt
+    return in_blocks(spec)
 
 
 def _gain(spec: GemmSpec) -> float:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
+from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.backends.convert import cast_into
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.epilogue_passes import followed
 from gemmsim.backends.scaled_cast import ScaledOperand
+from gemmsim.backends.scaled_specs import inner_spec
 from gemmsim.formats import E8M0, FP32, BlockFormat, Cast, Rounding
 
 from .. import quantize_eager
-from ..errors import message
 from ..seeds import Site, derive_seed
 from .broadcasting import general_matmul
 
 __all__ = ["as_codes", "multiply", "rescaled"]
-
-#: Bits of a total that, times a binary32 scale, float64 holds.
-_MOST_BITS = 29
 
 
 def as_codes(x: ScaledOperand, fmt: BlockFormat) -> Coded:
@@ -75,7 +71,7 @@ def multiply(a: Tensor | ScaledOperand, b: Tensor | ScaledOperand, spec: GemmSpe
     """
     accumulator = spec.accumulator
     assert isinstance(accumulator, Scaled)
-    inner = _inner_spec(accumulator, spec.arithmetic)
+    inner = inner_spec(spec)
     left, right = (x.elements if isinstance(x, ScaledOperand) else x for x in (a, b))
     size = left.shape[-1]
     group = _group(a, b, accumulator, size)
@@ -92,22 +88,6 @@ def multiply(a: Tensor | ScaledOperand, b: Tensor | ScaledOperand, spec: GemmSpe
     if seconds:
         total = _added(None, total, math.prod(seconds[1:], start=seconds[0]), accumulator.outer, seed)
     return total, ran
-
-
-@lru_cache(maxsize=256)
-def _inner_spec(accumulator: Scaled, arithmetic: str) -> GemmSpec:
-    inner = GemmSpec(accumulator=accumulator.inner, arithmetic=arithmetic)
-    for cast, bits in ((inner.accumulator.add_cast, _MOST_BITS), (accumulator.outer, 24)):
-        fmt = cast.format
-        if not hasattr(fmt, "p") or fmt.p > bits or fmt.emax > 127:
-            raise UnsupportedSpec(
-                message(
-                    f"qmatmul: {accumulator} with binary32 scales",
-                    "inner registers of float formats up to 29 bits, and outer ones up to fp32",
-                    "Take scales of powers of two (/pow2), or narrower registers.",
-                )
-            )
-    return inner
 
 
 def _group(a: object, b: object, accumulator: Scaled, size: int) -> int:
