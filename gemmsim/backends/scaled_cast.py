@@ -123,7 +123,14 @@ def _tile(shape: torch.Size, fmt: ScaledCast, dim: int) -> tuple[int, int]:
 
 def _largest_of_tiles(x: Tensor, rows: int, terms: int, dim: int, whole: bool) -> Tensor:
     """The largest finite magnitude of each tile; 0 for tiles without one."""
-    magnitude = torch.where(torch.isfinite(x), x.abs(), torch.zeros((), dtype=x.dtype, device=x.device))
+    found = _largest_of(x.abs(), rows, terms, dim, whole)
+    if bool(found.isfinite().all()):
+        return found
+    return _largest_of(torch.where(x.isfinite(), x.abs(), 0.0), rows, terms, dim, whole)
+
+
+def _largest_of(magnitude: Tensor, rows: int, terms: int, dim: int, whole: bool) -> Tensor:
+    x = magnitude
     across, along = (rows, terms) if dim == -1 else (terms, rows)
     if whole and magnitude.numel():
         return magnitude.amax().expand(*x.shape[:-2], 1, 1)

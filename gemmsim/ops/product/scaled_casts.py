@@ -108,21 +108,25 @@ def _scale_at(a: object, b: object, start: int) -> Tensor:
 
 def _added(total: Tensor | None, found: Tensor, scale: Tensor, outer: Cast, seed: int) -> Tensor:
     """``R_outer(total + found * scale)`` from the exact value, float32; ``total`` None is +0."""
-    product = found.double() * scale.double()  # exact: at most 29 and 24 bits
+    product = found.double().mul_(scale)  # exact: at most 29 and 24 bits
+    if outer.format == FP32 and outer.rounding == Rounding.RNE:
+        return (product + 0.0).float() if total is None else _sum_in_fp32(total, product)
     start = torch.zeros((), dtype=torch.float64, device=found.device) if total is None else total.double()
-    plain = outer.format == FP32 and outer.rounding == Rounding.RNE
-    total64 = start + product
-    if plain and not _may_round_twice(total64):
-        return total64.float()
-    odd = _rounded_to_odd(start, product, total64)
-    return odd.float() if plain else quantize_eager.quantize(odd, outer, seed, Site.ACCUMULATE, widen=True).float()
+    odd = _rounded_to_odd(start, product, start + product)
+    return quantize_eager.quantize(odd, outer, seed, Site.ACCUMULATE, widen=True).float()
 
 
-def _may_round_twice(x: Tensor) -> bool:
-    """Whether rounding to float64 first may have made a tie of binary32, or binary32 has fewer bits there."""
-    tie = (x.view(torch.int64) & 0x1FFFFFFF) == 0x10000000
-    small = (x.abs() < 2.0**-125) & (x != 0)
-    return bool((tie | small).any())
+def _sum_in_fp32(total: Tensor, product: Tensor) -> Tensor:
+    """total + product, binary32 and float64, rounded once to binary32."""
+    wide = total + product
+    result = wide.float()
+    # A rounding to float64 first is no rounding to binary32 where it makes a tie, or where that has fewer bits.
+    tie = (wide.view(torch.int64) & 0x1FFFFFFF).eq(0x10000000)
+    where = tie.logical_or_(result.abs() < 2.0**-125).flatten().nonzero()[:, 0]
+    if len(where):
+        x, y, s = (t.reshape(-1)[where] for t in (total.double(), product, wide))
+        result.view(-1)[where] = _rounded_to_odd(x, y, s).float()
+    return result
 
 
 def _rounded_to_odd(x: Tensor, y: Tensor, s: Tensor) -> Tensor:
