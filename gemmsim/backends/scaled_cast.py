@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import E4M3, Cast, ScaledCast, TileRule
+from gemmsim.formats import E4M3, Cast, ScaledCast, TileRule, parse_cast
 from gemmsim.formats.scaled_cast import along
+from gemmsim.lowering.abi_constants import Site
 
 from . import route
 from .convert import cast_into
@@ -230,6 +231,6 @@ def _hadamard(n: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def hadamard_signs(n: int, seed: int) -> Tensor:
-    """+1 and -1 at random, float32, (n,): those that ``torch.randint`` of a generator with this seed draws."""
-    drawn = torch.randint(0, 2, (n,), generator=torch.Generator().manual_seed(seed))
-    return 1.0 - 2.0 * drawn.to(torch.float32)
+    """+1 and -1 at random, float32, (n,): -1 where 1/2 with one random bit is rounded up to 1 (site PERMUTATION)."""
+    up = _rounded(torch.full((n,), 0.5), parse_cast("fixed(2,0)/sr1"), seed, Site.PERMUTATION)
+    return 1.0 - 2.0 * up

@@ -330,7 +330,8 @@ def _read_option(text: str, option: str) -> dict[str, object]:
                 return {name: number}
         if inside is not None and name == "hadamard":
             size, _, seed = inside.partition(",")
-            return {"hadamard": int(size)} | ({"signs": int(seed)} if seed.strip() else {})
+            found: dict[str, object] = {"hadamard": int(size)}
+            return found | {"signs": int(seed)} if seed.strip() else found
     except ValueError:
         pass
     if inside is not None and name == "stored" and is_scaled_cast_name(inside):

@@ -19,7 +19,7 @@ from gemmsim.backends.product import Product
 from gemmsim.backends.route import run
 from gemmsim.backends.scaled_cast import ScaledOperand, scaled_operand
 from gemmsim.backends.scaled_specs import in_blocks
-from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
 
 from ..errors import message
 from ..quantize_eager import quantize
@@ -58,6 +58,7 @@ def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int) -> tuple[Op
     """Operands of which one or both are in a scaled cast: values, codes or elements and scales, as the accumulator and
     the scales ask for."""
     found: list[Operand] = [a, b]
+    assert isinstance(a, (Tensor, Coded)) and isinstance(b, (Tensor, Coded))
     formats, sites = (spec.a, spec.b), (Site.OPERAND_A, Site.OPERAND_B)
     scaled = [
         scaled_operand(x, fmt, dim, seed, site) if isinstance(fmt, ScaledCast) else None
@@ -66,7 +67,9 @@ def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int) -> tuple[Op
     in_codes = all(fmt.block is not None for fmt in formats if isinstance(fmt, ScaledCast))
     for i, (x, fmt) in enumerate(zip(scaled, formats, strict=True)):
         if x is None or not isinstance(fmt, ScaledCast):
-            if isinstance(fmt, TENSOR_FORMATS):
+            if isinstance(fmt, Cast) and takes_scales(spec.accumulator) and not in_codes:
+                found[i] = quantize(found[i], fmt, seed, sites[i], widen=True)  # type: ignore[arg-type]
+            elif isinstance(fmt, TENSOR_FORMATS):
                 found[i] = quantize(found[i], fmt, seed, sites[i])  # type: ignore[arg-type]
         elif not takes_scales(spec.accumulator):
             found[i] = x.values()

@@ -87,7 +87,7 @@ def multiply(a: Tensor | ScaledOperand, b: Tensor | ScaledOperand, spec: GemmSpe
     seconds = [x.second for x in (a, b) if isinstance(x, ScaledOperand) and x.second is not None]
     if seconds:
         total = _added(None, total, math.prod(seconds[1:], start=seconds[0]), accumulator.outer, seed)
-    return total, ran
+    return total.masked_fill_(total.isnan(), math.nan), ran  # quiet and positive, as everywhere
 
 
 def _group(a: object, b: object, accumulator: Scaled, size: int) -> int:
