@@ -193,7 +193,7 @@ def _transformed(x: Tensor, fmt: ScaledCast, dim: int) -> Tensor:
 
 
 def _transform_undone(x: Tensor, fmt: ScaledCast, dim: int, size: int) -> Tensor:
-    """Numbers of which ``x`` is the transform, ``size`` of them along ``dim``; the steps round as the transform does."""
+    """Numbers of which ``x`` is the transform, ``size`` of them along ``dim``; rounded like the transform."""
     n = fmt.hadamard
     if not n:
         return x

@@ -48,7 +48,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScaledCast:
     """Elements in the format of ``cast``, after a division by a scale that ``rows`` by ``terms`` of a matrix share.
 
@@ -207,6 +207,9 @@ class ScaledCast:
 
     def __str__(self) -> str:
         return self.name
+
+    def __repr__(self) -> str:
+        return f"parse({self.name!r})"
 
     def describe(self) -> str:
         """Elements, tiles, scale and transform in words, one fact a line."""

@@ -103,6 +103,9 @@ def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
     Args:
         signs: seed of the signs, the same ones in all layers and steps.
 
+    Raises:
+        SpecError: for signs that are no seed.
+
     Left open by the source, and chosen here: how many random bits (16), the order of the matrix (Sylvester's), the
     transform's precision (an exact sum, rounded to binary32). About 15 % of the linear layers, most of them last ones,
     embeddings, the last projection and attention's own products stay in bf16 there: give rules for the others.
@@ -135,7 +138,7 @@ def mxfp4_hadamard(block: int = 64, signs: int = 0) -> QAffineFormats:
     random bits (16). Layers are not kept in bf16.
 
     Raises:
-        SpecError: for another block.
+        SpecError: for another block, and signs that are no seed.
 
     Source: Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv:2502.20586, algorithms 1 to 3.
     """

@@ -147,7 +147,8 @@ def _in_blocks(
 
 def _blocked(lines: ScaledLines, fmt: BlockFormat) -> Blocked:
     size = fmt.block_size
-    codes, scales = [], []
+    codes: list[list[int]] = []
+    scales: list[list[int]] = []
     for line, factors in zip(lines.elements, lines.scales, strict=True):
         codes.append([fmt.element.encode(x if math.isfinite(x) else 0.0) for x in line])
         scales.append([])
@@ -177,7 +178,7 @@ def _under_binary_scales(
     size = len(rows[0]) if rows else 0
     group = _group(spec, size)
     ones = [1.0] * size
-    result = []
+    result: Matrix = []
     for i, row in enumerate(rows):
         result.append([])
         for j, column in enumerate(columns):

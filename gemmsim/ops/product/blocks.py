@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec, SpecError
+from gemmsim.arithmetic import GemmSpec, SpecError, UnsupportedSpec
 from gemmsim.arithmetic.block_operands import takes_scales
 from gemmsim.backends.decoded_product import plain_spec
 from gemmsim.backends.encoded_operand import Coded
@@ -57,27 +57,20 @@ def operands_of(
 def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int) -> tuple[Operand, Operand]:
     """Operands of which one or both are in a scaled cast: values, codes or elements and scales, as the accumulator and
     the scales ask for."""
-    found: list[Operand] = [a, b]
-    assert isinstance(a, (Tensor, Coded)) and isinstance(b, (Tensor, Coded))
-    formats, sites = (spec.a, spec.b), (Site.OPERAND_A, Site.OPERAND_B)
-    scaled = [
-        scaled_operand(x, fmt, dim, seed, site) if isinstance(fmt, ScaledCast) else None
-        for x, fmt, dim, site in zip(found, formats, (-1, -2), sites, strict=True)
-    ]
-    in_codes = all(fmt.block is not None for fmt in formats if isinstance(fmt, ScaledCast))
-    for i, (x, fmt) in enumerate(zip(scaled, formats, strict=True)):
-        if x is None or not isinstance(fmt, ScaledCast):
-            if isinstance(fmt, Cast) and takes_scales(spec.accumulator) and not in_codes:
-                found[i] = quantize(found[i], fmt, seed, sites[i], widen=True)  # type: ignore[arg-type]
-            elif isinstance(fmt, TENSOR_FORMATS):
-                found[i] = quantize(found[i], fmt, seed, sites[i])  # type: ignore[arg-type]
-        elif not takes_scales(spec.accumulator):
-            found[i] = x.values()
-        elif in_codes and fmt.block is not None:
-            found[i] = as_codes(x, fmt.block)
-        else:
-            found[i] = x
-    return found[0], found[1]
+    in_codes = all(fmt.block is not None for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast))
+
+    def one(x: Operand, fmt: object, dim: int, site: int) -> Operand:
+        if not isinstance(x, Tensor):
+            return x
+        if not isinstance(fmt, ScaledCast):
+            beside = isinstance(fmt, Cast) and takes_scales(spec.accumulator) and not in_codes
+            return quantize(x, fmt, seed, site, widen=True) if beside or isinstance(fmt, TENSOR_FORMATS) else x  # type: ignore[arg-type]
+        scaled = scaled_operand(x, fmt, dim, seed, site)
+        if not takes_scales(spec.accumulator):
+            return scaled.values()
+        return as_codes(scaled, fmt.block) if in_codes and fmt.block is not None else scaled
+
+    return one(a, spec.a, -1, Site.OPERAND_A), one(b, spec.b, -2, Site.OPERAND_B)
 
 
 def matmul(
@@ -103,7 +96,7 @@ def matmul(
     out = torch.empty(shape, dtype=dtype, device=b.device)
     gain = _gain(spec)
     if isinstance(a, ScaledOperand) or isinstance(b, ScaledOperand):
-        assert isinstance(a, (Tensor, ScaledOperand)) and isinstance(b, (Tensor, ScaledOperand))
+        assert not isinstance(a, Coded) and not isinstance(b, Coded)
         total, ran = multiply(a, b, spec, seed)
         rescaled(total, gain, finish, out, spec, seed)
         return out, ran
@@ -118,14 +111,22 @@ def matmul(
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int) -> None:
     """Add the overflows of each element of the product to ``counts``, contiguous int64 of its shape."""
-    left, right = operands_of("count_overflows", a, b, spec, seed)
+    left, right = map(_plain, operands_of("count_overflows", a, b, spec, seed))
     run(Product(left, right, _left(spec, left, right), counts, seed, count=True))
 
 
 def decoded(owner: str, a: Tensor, b: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, Tensor, GemmSpec]:
     """The values that ``a`` and ``b`` have in the block formats that ``spec`` names, exact, and what is left of it."""
-    left, right = operands_of(owner, a, b, spec, seed)
+    left, right = map(_plain, operands_of(owner, a, b, spec, seed))
     return values_of(left), values_of(right), plain_spec(spec)
+
+
+def _plain(x: Operand) -> Tensor | Coded:
+    if isinstance(x, ScaledOperand):
+        asked = "counting in a product under binary32 scales"
+        do = "Count with scales of powers of two (/pow2), or with the elements alone."
+        raise UnsupportedSpec(message(asked, "products of numbers, or of blocks under powers of two", do))
+    return x
 
 
 def _left(spec: GemmSpec, a: Operand, b: Operand) -> GemmSpec:

@@ -154,7 +154,7 @@ def test_larger_products_by_hand():
                 gs.quantize(x / dx, "e4m3/sat"), gs.quantize(part / dw, "e4m3/sat"), "hw(hopper, wgmma, e4m3)"
             )
             scale[:, n : n + 128] = dx * dw
-        total = torch.from_numpy((total.double().numpy() + t.double().numpy() * scale.double().numpy())).float()
+        total = torch.from_numpy(total.double().numpy() + t.double().numpy() * scale.double().numpy()).float()
     assert torch.equal(found, total)
 
 
