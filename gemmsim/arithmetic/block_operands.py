@@ -40,7 +40,7 @@ def takes_scales(accumulator: Accumulator) -> bool:
 
 def stored_blocks(fmt: Operand) -> BlockFormat | None:
     """The block format in which an operand's elements and scales are stored; None where they are not."""
-    return fmt.block if isinstance(fmt, ScaledCast) else fmt if isinstance(fmt, BlockFormat) else None
+    return fmt.block_format if isinstance(fmt, ScaledCast) else fmt if isinstance(fmt, BlockFormat) else None
 
 
 def group_size(a: Operand, b: Operand, accumulator: Accumulator) -> int | None:
@@ -69,7 +69,7 @@ def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> No
             _check_tensor_format(name, fmt, accumulator)
     if scaled:
         _check_scaled_casts(scaled, blocks, accumulator)
-        blocks |= {name: fmt.block for name, fmt in scaled.items() if fmt.block is not None}
+        blocks |= {name: fmt.block_format for name, fmt in scaled.items() if fmt.block_format is not None}
     if not blocks:
         return
     if isinstance(accumulator, Scaled):
@@ -112,7 +112,7 @@ def _check_scaled_casts(
             "the same Hadamard transform and signs of both operands, which leave the exact product as it is",
             "Write hadamard(n) after both, or after none.",
         )
-    binary = [name for name, fmt in scaled.items() if fmt.block is None]
+    binary = [name for name, fmt in scaled.items() if fmt.block_format is None]
     if isinstance(accumulator, Scaled):
         if accumulator.inner.operand_casts is not None:
             for name, fmt in scaled.items():
@@ -124,13 +124,13 @@ def _check_scaled_casts(
         if binary and blocks:
             raise spec_error(
                 f"GemmSpec: operands {shown} and {', '.join(map(str, blocks.values()))}",
-                "binary32 scales beside other binary32 scales, or tiles with scales of powers of two (pow2)",
+                "binary32 scales beside other binary32 scales, or blocks with scales of powers of two (pow2)",
                 "Write /pow2 after the scaled cast.",
             )
     elif takes_scales(accumulator) and binary:
         raise spec_error(
             f"GemmSpec: {accumulator} with operands {shown}",
-            "tiles with scales that this instruction takes: powers of two (pow2, floor), or nvfp4",
+            "blocks with scales that this instruction takes: powers of two (pow2, floor), or nvfp4",
             "Write /pow2 or /floor after the scaled cast.",
         )
     elif accumulator.operand_casts is not None and not takes_scales(accumulator):

@@ -360,7 +360,7 @@ def explain(spec: GemmSpec) -> Iterator[str]:
     user-defined steps are in the way of all others, only their route is asked.
     """
     if (kernel := kernel_spec(spec)) != spec:
-        yield f"kernels     compute {kernel}; scales, tiles and transforms are PyTorch's operators around it"
+        yield f"kernels     compute {kernel}; scales, blocks and transforms are PyTorch's operators around it"
         spec = kernel
     lists, *others = ROUTES
     for route in (lists,) if spec.needs_steps else reversed(others):

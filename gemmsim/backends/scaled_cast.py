@@ -1,4 +1,4 @@
-"""Computes scaled casts: the scales of tiles, elements under them, and their values, with PyTorch's operators.
+"""Computes scaled casts: the scales of blocks, elements under them, and their values, with PyTorch's operators.
 
 Everything is in binary32, each operation rounded to nearest even, so that every device has the same bits.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
-from gemmsim.formats import E4M3, Cast, ScaledCast, TileRule, parse_cast
+from gemmsim.formats import E4M3, Cast, ScaledCast, ScaledCastRule, parse_cast
 from gemmsim.formats.scaled_cast import along
 from gemmsim.lowering.abi_constants import Site
 
@@ -20,7 +20,7 @@ from . import route
 from .convert import cast_into
 from .product import Product
 
-__all__ = ["ScaledOperand", "hadamard_signs", "quantized", "scaled_operand"]
+__all__ = ["ScaledOperand", "hadamard_signs", "largest_magnitude", "quantized", "scaled_operand"]
 
 _LARGEST, _SMALLEST = torch.finfo(torch.float32).max, 2.0**-149
 
@@ -31,9 +31,9 @@ class ScaledOperand:
 
     Attributes:
         elements: float32, of the operand's shape.
-        scales: float32, what elements are multiplied with for their values: a number for each tile, in the layout of
-            the operand, (..., rows of tiles, tiles along the sum) where the sum runs along the last dimension.
-        rows, terms: of a tile.
+        scales: float32, what elements are multiplied with for their values: a number for each block, in the layout of
+            the operand, (..., rows of blocks, blocks along the sum) where the sum runs along the last dimension.
+        rows, terms: of a block.
         dim: along which the sum runs, -1 or -2.
         second: the scale of the whole tensor that multiplies all others; None for none.
         gain: what elements were multiplied with.
@@ -84,26 +84,30 @@ def quantized(x: Tensor, fmt: ScaledCast, seed: int, site: int) -> Tensor:
 
 
 def scaled_operand(
-    x: Tensor, fmt: ScaledCast, dim: int, seed: int, site: int, given: Tensor | None = None
+    x: Tensor, fmt: ScaledCast, dim: int, seed: int, site: int, whole: float | Tensor | None = None
 ) -> ScaledOperand:
     """``x``, two dimensions or more, under the scales of ``fmt`` for a sum along ``dim`` (-1 or -2).
 
-    ``given``: the scale s of the whole tensor where it is known before, as with delayed scaling.
+    ``whole``: the largest magnitude of the tensor of which ``x`` is a part; None: that of ``x``.
     """
     x = x.to(torch.float32)
     if fmt.stored is not None:
         x = quantized(x, along(fmt.stored, -3 - dim), seed, site)
     if fmt.hadamard:
         x = _transformed(x, fmt, dim)
-    rows, terms = _tile(x.shape, fmt, dim)
-    amax = _largest_of_tiles(x, rows, terms, dim, fmt.rows == 0)
+    rows, terms = _block_size(x.shape, fmt, dim)
+    if fmt.rows == 0:
+        most = largest_magnitude(x) if whole is None else torch.as_tensor(whole, dtype=x.dtype, device=x.device)
+        amax = most.expand(*x.shape[:-2], 1, 1)
+    else:
+        amax = _largest_of_blocks(x, rows, terms, dim)
     second = None
-    if fmt.rule is TileRule.NVFP4:
-        whole = amax.amax() if amax.numel() else amax.new_zeros(())
-        second = (whole / (fmt.largest * E4M3.max)).clamp(min=2.0**-96)
+    if fmt.rule is ScaledCastRule.NVFP4:
+        if whole is None:
+            whole = amax.amax() if amax.numel() else amax.new_zeros(())
+        most = torch.as_tensor(whole, dtype=x.dtype, device=x.device)
+        second = (most / (fmt.largest * E4M3.max)).clamp(min=2.0**-96)
     up, scales = _scales(amax, fmt, second)
-    if given is not None:
-        up, scales = given.expand(amax.shape), (1.0 / given).expand(amax.shape)
     factor = _expanded(scales if up is None else up, x.shape, rows, terms, dim)
     if up is not None:
         y = x * factor
@@ -116,25 +120,29 @@ def scaled_operand(
     return ScaledOperand(_rounded(y, fmt.cast, seed, site), scales, rows, terms, dim, second, fmt.gain)
 
 
-def _tile(shape: torch.Size, fmt: ScaledCast, dim: int) -> tuple[int, int]:
-    """Rows and terms of a tile, at least 1."""
+def _block_size(shape: torch.Size, fmt: ScaledCast, dim: int) -> tuple[int, int]:
+    """Rows and terms of a block, at least 1."""
     rows, terms = (shape[-2], shape[-1]) if dim == -1 else (shape[-1], shape[-2])
     return max(1, min(fmt.rows or rows, rows)), max(1, min(fmt.terms or terms, terms))
 
 
-def _largest_of_tiles(x: Tensor, rows: int, terms: int, dim: int, whole: bool) -> Tensor:
-    """The largest finite magnitude of each tile; 0 for tiles without one."""
-    found = _largest_of(x.abs(), rows, terms, dim, whole)
+def largest_magnitude(x: Tensor) -> Tensor:
+    """The largest finite magnitude of a tensor, binary32; 0 for none."""
+    x = x.to(torch.float32)
+    return torch.where(x.isfinite(), x.abs(), 0.0).amax() if x.numel() else x.new_zeros(())
+
+
+def _largest_of_blocks(x: Tensor, rows: int, terms: int, dim: int) -> Tensor:
+    """The largest finite magnitude of each block; 0 for blocks without one."""
+    found = _largest_of(x.abs(), rows, terms, dim)
     if bool(found.isfinite().all()):
         return found
-    return _largest_of(torch.where(x.isfinite(), x.abs(), 0.0), rows, terms, dim, whole)
+    return _largest_of(torch.where(x.isfinite(), x.abs(), 0.0), rows, terms, dim)
 
 
-def _largest_of(magnitude: Tensor, rows: int, terms: int, dim: int, whole: bool) -> Tensor:
+def _largest_of(magnitude: Tensor, rows: int, terms: int, dim: int) -> Tensor:
     x = magnitude
     across, along = (rows, terms) if dim == -1 else (terms, rows)
-    if whole and magnitude.numel():
-        return magnitude.amax().expand(*x.shape[:-2], 1, 1)
     m, n = -(-x.shape[-2] // across), -(-x.shape[-1] // along)
     if (m * across, n * along) != (x.shape[-2], x.shape[-1]):
         magnitude = torch.nn.functional.pad(magnitude, (0, n * along - x.shape[-1], 0, m * across - x.shape[-2]))
@@ -149,15 +157,15 @@ def _scales(amax: Tensor, fmt: ScaledCast, second: Tensor | None) -> tuple[Tenso
     if fmt.least:
         amax = amax.clamp(min=fmt.least)
     one = torch.ones((), dtype=torch.float32, device=amax.device)
-    if fmt.rule is TileRule.FLOOR:
-        assert fmt.block is not None
-        exponent = (torch.frexp(amax).exponent - 1 - fmt.block.emax).clamp(-127, 127)
+    if fmt.rule is ScaledCastRule.FLOOR:
+        assert fmt.block_format is not None
+        exponent = (torch.frexp(amax).exponent - 1 - fmt.block_format.emax).clamp(-127, 127)
         exponent = torch.where(amax > 0, exponent, -127)
         return None, _power(exponent)
-    if fmt.rule is TileRule.NVFP4:
+    if fmt.rule is ScaledCastRule.NVFP4:
         assert second is not None
         return None, _rounded(((amax / largest) / second).clamp(2.0**-6, E4M3.max), Cast(E4M3), 0, 0)
-    if fmt.rule is TileRule.AMAX:
+    if fmt.rule is ScaledCastRule.AMAX:
         up = torch.where(amax > 0, largest / amax, one).clamp(max=_LARGEST)
         up = _power(torch.frexp(up).exponent - 1) if fmt.power else up
         return up, 1.0 / up

@@ -1,4 +1,4 @@
-"""What kernels compute of a product whose operands are under scales of tiles (``ScaledCast``)."""
+"""What kernels compute of a product whose operands are under scales of blocks (``ScaledCast``)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_BITS = 29
 
 @lru_cache(maxsize=1024)
 def has_binary_scales(spec: GemmSpec) -> bool:
-    """Whether scales of tiles are binary32 numbers that multiply the totals of groups of terms."""
+    """Whether scales of blocks are binary32 numbers that multiply the totals of groups of terms."""
     formats = [fmt for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast)]
-    return isinstance(spec.accumulator, Scaled) and any(fmt.block is None for fmt in formats)
+    return isinstance(spec.accumulator, Scaled) and any(fmt.block_format is None for fmt in formats)
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""Training recipes with the scales, tiles, transforms and roundings that their publications describe.
+"""Training recipes with the scales, blocks, transforms and roundings that their publications describe.
 
 They are made of scaled casts (``gemmsim.formats.ScaledCast``): every part stands in the text of a product's spec, and
 can be taken away or changed there.
@@ -57,7 +57,7 @@ def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
 
 @cache
 def deepseek_v3() -> QAffineFormats:
-    """FP8 as DeepSeek-V3 was trained: e4m3 everywhere, tiles of 1 x 128 and 128 x 128, promotion after 128 terms.
+    """FP8 as DeepSeek-V3 was trained: e4m3 everywhere, blocks of 1 x 128 and 128 x 128, promotion after 128 terms.
 
     Activations and gradients have a binary32 scale for each 128 channels of each token, weights one for each 128 x 128.
     Each product sums 128 products in wgmma's register of 13 fraction bits; that total times both scales is added to an
@@ -93,7 +93,7 @@ def mxfp8_pretraining() -> QAffineFormats:
 
 @cache
 def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
-    """NVFP4 as published for pretraining: 16 x 16 tiles of weights, stochastic gradients, transforms before wgrad.
+    """NVFP4 as published for pretraining: 16 x 16 blocks of weights, stochastic gradients, transforms before wgrad.
 
     Elements are e2m1 under e4m3 scales and one binary32 scale a tensor. Weights have a scale for each 16 x 16, so that
     the forward product and dgrad multiply the same numbers; activations and gradients one for 16 terms along each sum.

@@ -30,7 +30,7 @@ from .scaled_casts import as_codes, multiply, rescaled
 __all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of"]
 
 Operand: TypeAlias = Tensor | Coded | ScaledOperand
-#: Tensors' own scales of both operands; None: to be found.
+#: Tensors' own scales of both operands, of scaled casts their largest magnitudes; None: to be found.
 Seconds: TypeAlias = tuple[float | Tensor | None, float | Tensor | None]
 
 
@@ -44,7 +44,7 @@ def operands_of(
     left: Operand = encode_operand(owner, a, spec.a, -1, seconds[0]) if isinstance(spec.a, BlockFormat) else a
     right: Operand = encode_operand(owner, b, spec.b, -2, seconds[1]) if isinstance(spec.b, BlockFormat) else b
     if isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast):
-        return _under_scales(left, right, spec, seed)
+        return _under_scales(left, right, spec, seed, seconds)
     if isinstance(spec.a, TENSOR_FORMATS):
         left = quantize(a, spec.a, seed, Site.OPERAND_A)
     if isinstance(spec.b, TENSOR_FORMATS):
@@ -54,23 +54,26 @@ def operands_of(
     return left, right
 
 
-def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int) -> tuple[Operand, Operand]:
+def _under_scales(a: Operand, b: Operand, spec: GemmSpec, seed: int, seconds: Seconds) -> tuple[Operand, Operand]:
     """Operands of which one or both are in a scaled cast: values, codes or elements and scales, as the accumulator and
     the scales ask for."""
-    in_codes = all(fmt.block is not None for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast))
+    in_codes = all(fmt.block_format is not None for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast))
 
-    def one(x: Operand, fmt: object, dim: int, site: int) -> Operand:
+    def one(x: Operand, fmt: object, dim: int, site: int, whole: float | Tensor | None) -> Operand:
         if not isinstance(x, Tensor):
             return x
         if not isinstance(fmt, ScaledCast):
             beside = isinstance(fmt, Cast) and takes_scales(spec.accumulator) and not in_codes
             return quantize(x, fmt, seed, site, widen=True) if beside or isinstance(fmt, TENSOR_FORMATS) else x  # type: ignore[arg-type]
-        scaled = scaled_operand(x, fmt, dim, seed, site)
+        scaled = scaled_operand(x, fmt, dim, seed, site, whole)
         if not takes_scales(spec.accumulator):
             return scaled.values()
-        return as_codes(scaled, fmt.block) if in_codes and fmt.block is not None else scaled
+        return as_codes(scaled, fmt.block_format) if in_codes and fmt.block_format is not None else scaled
 
-    return one(a, spec.a, -1, Site.OPERAND_A), one(b, spec.b, -2, Site.OPERAND_B)
+    return (
+        one(a, spec.a, -1, Site.OPERAND_A, seconds[0]),
+        one(b, spec.b, -2, Site.OPERAND_B, seconds[1]),
+    )
 
 
 def matmul(

@@ -1,4 +1,4 @@
-"""Products of operands under scales of tiles (``ScaledCast``), below PyTorch's dispatcher."""
+"""Products of operands under scales of blocks (``ScaledCast``), below PyTorch's dispatcher."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["as_codes", "multiply", "rescaled"]
 
 
 def as_codes(x: ScaledOperand, fmt: BlockFormat) -> Coded:
-    """Elements and scales as codes of a block format. A tile with an element that is no number of the format is NaN."""
+    """Elements and scales as codes of a block format. A block with an element that is no number there is NaN."""
     elements, scales = x.elements, x.scales
     across = -3 - x.dim
     scales = scales.repeat_interleave(x.rows, across).narrow(across, 0, elements.shape[across])

@@ -1,4 +1,4 @@
-"""Operands under scales of tiles: bits against the slow reference, edges, and everything that a spec takes part in."""
+"""Operands under scales of blocks: bits against the slow reference, edges, and everything that a spec takes part in."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import gemmsim as gs
 from gemmsim.formats import FormatError, ScaledCast, parse
 from gemmsim.reference import gemm
-from gemmsim.reference.scaled_tiles import quantize_scaled
+from gemmsim.reference.scaled_operands import quantize_scaled
 
-TILES = ("tensor", "row", "1x3", "1x4", "2x4", "3x5", "4xall", "16x16")
+BLOCKS = ("tensor", "row", "1x3", "1x4", "2x4", "3x5", "4xall", "16x16")
 RULES = ("", "/pow2", "/divide", "/divide/pow2", "/margin(2)", "/least(0.5)", "/divide/least(1e-3)")
 
 
@@ -34,10 +34,10 @@ def numbers(*shape, seed=0, special=True):
     return x
 
 
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("block", BLOCKS)
 @pytest.mark.parametrize("rule", RULES)
-def test_values_have_the_bits_of_the_reference(tile, rule):
-    fmt = parse(f"e4m3/sat@{tile}{rule}")
+def test_values_have_the_bits_of_the_reference(block, rule):
+    fmt = parse(f"e4m3/sat@{block}{rule}")
     x = numbers(5, 11, seed=len(rule))
     assert same(gs.quantize(x, fmt), quantize_scaled(x.tolist(), fmt, False))
     along = parse(f"{fmt}/dim(-2)")
@@ -137,7 +137,7 @@ def test_block_formats_are_the_tiles_of_one_row(scaled, blocks):
 
 
 def test_larger_products_by_hand():
-    """Tiles of 128 as loops over them, at sizes that the reference is too slow for."""
+    """Blocks of 128 as loops over them, at sizes that the reference is too slow for."""
     torch.manual_seed(0)
     a, b = torch.randn(130, 300), torch.randn(300, 200)
     found = gs.qmatmul(a, b, "e4m3/sat@1x128/divide * e4m3/sat@128x128/divide : scaled(hw(hopper, wgmma, e4m3), fp32)")
@@ -179,18 +179,18 @@ def test_text_json_and_equality():
         assert hash(fmt) == hash(parse(str(fmt))) and "scale:" in fmt.describe()
     spec = gs.GemmSpec.parse(FORMS)
     assert gs.GemmSpec.from_json(spec.to_json()) == spec == gs.GemmSpec.parse(str(spec))
-    assert "a scale for tiles of 128 rows or columns x 128 terms" in gs.explain(FORMS)
+    assert "a scale for blocks of 128 rows or columns x 128 terms" in gs.explain(FORMS)
     assert parse(" E4M3 / SAT @ TENSOR / POW2 ") == parse("e4m3/sat@tensor/pow2")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("e4m3@0x1 : fp32", "tile '0x1'; allowed: tensor, row, or rows x terms"),
+        ("e4m3@0x1 : fp32", "block '0x1'; allowed: tensor, row, or rows x terms"),
         ("e4m3@1x128/pow3 : fp32", "Did you mean 'pow2'?"),
         ("e4m3@1x128/pow2/pow2 : fp32", "one power"),
         ("e4m3@1x4/floor/pow2 : fp32", "rules amax and divide"),
-        ("e4m3@row/floor : fp32", "tiles of 1 term or more"),
+        ("e4m3@row/floor : fp32", "blocks of 1 term or more"),
         ("e4m3@1x4/hadamard(17) : fp32", "a power of two up to 256"),
         ("e4m3@1x4/gain(nan) : fp32", "option 'gain(nan)'"),
         ("e5m3q@1x4 : fp32", "unknown format 'e5m3q'"),

@@ -1,4 +1,4 @@
-"""Operands under scales of tiles, and their products, by definition, in Fractions."""
+"""Operands under scales of blocks, and their products, by definition, in Fractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fractions import Fraction
 from ..arithmetic import GemmSpec, UnsupportedSpec
 from ..arithmetic.block_operands import takes_scales
 from ..arithmetic.scaled import Scaled
-from ..formats import E4M3, E8M0, BlockFormat, Cast, ScaledCast, TileRule
+from ..formats import E4M3, E8M0, BlockFormat, Cast, ScaledCast, ScaledCastRule
 from .block_scale import binary32
 from .blocked import Blocked
 from .philox import Site
@@ -57,16 +57,16 @@ def scaled_lines(lines: Matrix, fmt: ScaledCast, turned: bool, seed: int = 0, si
     width = len(lines[0]) if lines else 0
     rows, terms = fmt.rows or max(1, len(lines)), fmt.terms or max(1, width)
     second = None
-    if fmt.rule is TileRule.NVFP4:
+    if fmt.rule is ScaledCastRule.NVFP4:
         whole = _amax([x for line in lines for x in line])
         second = max(_over(whole, binary32(fmt.largest * E4M3.max)), 2.0**-96)
     scales: Matrix = [[0.0] * width for _ in lines]
     before: Matrix = [[0.0] * width for _ in lines]
     for i in range(0, len(lines), rows):
         for k in range(0, width, terms):
-            tile = [(m, n) for m in range(i, min(i + rows, len(lines))) for n in range(k, min(k + terms, width))]
-            scale, divided = _scale(_amax([lines[m][n] for m, n in tile]), fmt, second)
-            for m, n in tile:
+            block = [(m, n) for m in range(i, min(i + rows, len(lines))) for n in range(k, min(k + terms, width))]
+            scale, divided = _scale(_amax([lines[m][n] for m, n in block]), fmt, second)
+            for m, n in block:
                 y = divided(lines[m][n])
                 before[m][n] = y if fmt.gain == 1.0 else _times(y, fmt.gain)
                 scales[m][n] = scale
@@ -83,20 +83,20 @@ def quantize_scaled(lines: Matrix, fmt: ScaledCast, turned: bool, seed: int = 0,
 
 
 def _scale(amax: float, fmt: ScaledCast, second: float | None) -> tuple[float, Callable[[float], float]]:
-    """The scale of a tile, and how its numbers are divided by it."""
+    """The scale of a block, and how its numbers are divided by it."""
     amax = max(amax, binary32(fmt.least)) if fmt.least else amax
     largest = binary32(fmt.largest)
-    if fmt.rule is TileRule.FLOOR:
-        assert fmt.block is not None
-        exponent = -127 if amax == 0 else min(max(_floor_log2(amax) - fmt.block.emax, -127), 127)
+    if fmt.rule is ScaledCastRule.FLOOR:
+        assert fmt.block_format is not None
+        exponent = -127 if amax == 0 else min(max(_floor_log2(amax) - fmt.block_format.emax, -127), 127)
         return 2.0**exponent, lambda x: _over(x, 2.0**exponent)
-    if fmt.rule is TileRule.NVFP4:
+    if fmt.rule is ScaledCastRule.NVFP4:
         assert second is not None
         wanted = min(max(_over(_over(amax, largest), second), 2.0**-6), float(E4M3.max))
         scale = round_value(wanted, Cast(E4M3))
         inverse = _over(_over(1.0, second), scale)
         return scale, lambda x: _times(x, inverse)
-    if fmt.rule is TileRule.AMAX:
+    if fmt.rule is ScaledCastRule.AMAX:
         up = 1.0 if amax == 0 else min(_over(largest, amax), _LARGEST)
         up = 2.0 ** _floor_log2(up) if fmt.power else up
         return _over(1.0, up), lambda x: _times(x, up)
@@ -120,7 +120,7 @@ def multiply(a: Matrix, b: Matrix, spec: GemmSpec, seed: int, gemm: Callable[...
         values = (a if left is None else left.values(), b if right is None else _turn(right.values()))
         return gemm(*values, replace(spec, a=spec.cast_a, b=spec.cast_b, out=None), seed)
     gain = math.prod(x.gain for x in (left, right) if x is not None)
-    if all(fmt.block is not None for fmt in formats if isinstance(fmt, ScaledCast)):
+    if all(fmt.block_format is not None for fmt in formats if isinstance(fmt, ScaledCast)):
         found = _in_blocks(a, b, left, right, spec, seed, gemm)
     else:
         found = _under_binary_scales(a, b, left, right, spec, seed, gemm)
@@ -136,7 +136,7 @@ def _in_blocks(
     seed: int,
     gemm: Callable[..., Matrix],
 ) -> Matrix:
-    blocks = [fmt.block if isinstance(fmt, ScaledCast) else fmt for fmt in (spec.a, spec.b)]
+    blocks = [fmt.block_format if isinstance(fmt, ScaledCast) else fmt for fmt in (spec.a, spec.b)]
     operands: list[object] = [a, b]
     for i, (lines, fmt) in enumerate(zip((left, right), blocks, strict=True)):
         if lines is not None:
