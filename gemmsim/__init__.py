@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from . import nn as nn
     from . import ops as ops
     from . import optim as optim
+    from . import probe as probe
     from . import recipes as recipes
     from . import reference as reference
     from . import sliced as sliced
     from . import study as study
     from . import tensor_quant as tensor_quant
     from . import train as train
+    from . import vectors as vectors
     from ._keywords import KeywordError as KeywordError
     from .arithmetic import Accumulator as Accumulator
     from .arithmetic import GemmSpec as GemmSpec
@@ -97,6 +99,8 @@ if TYPE_CHECKING:
     from .ops import cublas_acceleration as cublas_acceleration
     from .ops import cutlass_acceleration as cutlass_acceleration
     from .ops import explain as explain
+    from .ops import fixed_point_multiplier as fixed_point_multiplier
+    from .ops import integer_matmul as integer_matmul
     from .ops import last_backend as last_backend
     from .ops import qconv1d as qconv1d
     from .ops import qconv2d as qconv2d
@@ -109,9 +113,17 @@ if TYPE_CHECKING:
     from .ops import qmm as qmm
     from .ops import quantize as quantize
     from .ops import quantizer as quantizer
+    from .ops import requantize as requantize
     from .ops import truth as truth
+    from .probe import Identification as Identification
+    from .probe import ProbeError as ProbeError
+    from .probe import Revelation as Revelation
+    from .probe import identify as identify
+    from .probe import identify_over as identify_over
+    from .probe import reveal as reveal
     from .reference import Trace as Trace
     from .reference import trace as trace
+    from .vectors import export_vectors as export_vectors
 else:
     __getattr__, __dir__ = exports(__name__, also=("load_operators",))
 

@@ -47,6 +47,7 @@ from .arithmetic import (
 from .arithmetic.presets import (
     a2q,
     ada_fp8,
+    adder_tree,
     batch_invariant,
     blackwell_mxfp8,
     blackwell_nvfp4,
@@ -70,6 +71,7 @@ __all__ = [
     "Custom",
     "a2q",
     "ada_fp8",
+    "adder_tree",
     "batch_invariant",
     "binned",
     "blackwell_mxfp8",

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "gemmsim"
 FACE = PACKAGE / "__init__.py"
 
 #: Lowest first. A module may import from its own layer and from lower ones.
-LAYERS = "formats hardware arithmetic lowering backends ops libraries sliced nn optim mx tensor_quant emulation".split()
+LAYERS = "formats hardware arithmetic lowering backends ops libraries sliced probe nn optim mx tensor_quant emulation".split()
 #: Thin modules in the package root that belong to a layer. The constructors in acc are arithmetic; what measures
 #: accumulators on tensors there is an operator, so that acc stands as high as those (and loads them when called).
 #: The others know nothing of this package: any part may use them, the faces too.
@@ -34,7 +34,8 @@ HARDWARE_TABLES = {
 }
 #: Built on the public names alone: module of the package -> packages whose public names (``__all__``) it may use.
 FACES = {
-    "study": {"", "formats", "arithmetic", "acc", "hardware", "nn.weights"},
+    "vectors": {"", "formats", "arithmetic"},
+    "study": {"", "formats", "arithmetic", "acc", "hardware", "nn.weights", "vectors"},
     "cli": {
         "",
         "formats",
@@ -44,6 +45,7 @@ FACES = {
         "backends.cuda",
         "backends.environment",
         "study",
+        "vectors",
         "hardware",
         "emulation",
         "libraries",

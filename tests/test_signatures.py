@@ -35,7 +35,17 @@ REASONS = {
     **dict.fromkeys(("ScaledQuantDescriptor.__init__", "match_mac_format_with_cublas_types"), _PEER),
     **dict.fromkeys(("QAffineFormats.__init__", "QSoftmaxFormats.__init__", "QLayerNormFormats.__init__"), _PUBLIC),
     **dict.fromkeys(("MXTensor.__new__", "int_linear", "fit", "bits", "element"), _PUBLIC),
-    **dict.fromkeys(("bits_command", "audit_command", "study_run"), _PUBLIC),
+    **dict.fromkeys(
+        (
+            "bits_command",
+            "audit_command",
+            "study_run",
+            "identify",
+            "identify_command",
+            "vectors_command",
+        ),
+        _PUBLIC,
+    ),
     **dict.fromkeys(("qmatmul", "qmm", "scaled_mm"), _PYTORCH),
     "Library.plan": _PUBLIC,
     **dict.fromkeys(("plan_command", "record_command", "diff_command"), _PUBLIC),

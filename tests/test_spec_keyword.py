@@ -118,7 +118,7 @@ def test_everything_that_takes_a_spec_takes_it_as_spec():
 
 
 #: Fields of records and values of one kind, which are read and not written.
-READ = {"Trace", "Record", "BackendRecord"}
+READ = {"Trace", "Record", "BackendRecord", "Difference", "Identification"}
 #: Called for each product or by the slow reference: Python's own TypeError has to do.
 BARE = {"GemmSpec.of", "reference.gemm", "reference.count_events", "reference.count_overflows"}
 

@@ -104,18 +104,27 @@ def parse_accumulator(text: str) -> Accumulator:
                 f"{meant}Further arguments go inside a constructor: sequential({shortened(fields[0])}, ...).",
             )
         return Sequential.build([], kwargs)
-    try:
-        return Sequential(parse_cast(fields[0]))
-    except FormatError as error:
-        _check_no_blocks(fields[0])
-        call = _call(fields[0])
-        name = "" if call is None else call[0].lower()
-        if call is None or (name in _FORMAT_CALLS and name not in constructors()):
-            raise SpecFormatError(f"accumulator {shown(text)}: {error}") from error
+    call = _call(fields[0])
+    if not _names_a_constructor_alone(call):
+        try:
+            return Sequential(parse_cast(fields[0]))
+        except FormatError as error:
+            _check_no_blocks(fields[0])
+            name = "" if call is None else call[0].lower()
+            if call is None or (name in _FORMAT_CALLS and name not in constructors()):
+                raise SpecFormatError(f"accumulator {shown(text)}: {error}") from error
+    assert call is not None
+    name = call[0].lower()
     if name not in constructors() and name not in PRESETS:
         raise _unknown_constructor(text, *call)
     args, kwargs = _arguments(call[1], text)
     return constructors()[name].build(args, kwargs) if name in constructors() else build_preset(name, args, kwargs)
+
+
+def _names_a_constructor_alone(call: tuple[str, str] | None) -> bool:
+    """Whether a call is that of a constructor whose name begins no format: then no format has to be looked for, whose
+    error would suggest others at length."""
+    return call is not None and call[0].lower() in constructors() and call[0].lower() not in _FORMAT_CALLS
 
 
 def _check_no_blocks(text: str) -> None:
@@ -138,6 +147,8 @@ def is_call(text: str) -> bool:
     call = _call(text.strip())
     if call is None or (call[0].lower() not in constructors() and call[0].lower() not in PRESETS):
         return False
+    if _names_a_constructor_alone(call):
+        return True
     try:
         parse_cast(text)
     except FormatError:

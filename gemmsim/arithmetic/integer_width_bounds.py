@@ -26,8 +26,9 @@ def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = 
     Args:
         w: integer weights, a matrix: nested lists, an array or a tensor, of any dtype.
         x_format: integer format of the inputs: "int8", "uint8", "int4", ...
-        k_dim: the dimension of ``w`` that sums run along: 1 (or -1) of a layer's weight (outputs, K), 0 of the second
-            operand of a product (K, N). It has to be said: the other one gives another width.
+        k_dim: the dimension of ``w`` that sums run along: 1 (or -1) of a layer's weight (outputs, K), 0 (or -2) of the
+            second operand of a product (K, N), which ``gemmsim.capture`` writes with "k_dim_b" in its metadata. It has
+            to be said: the other one gives another width.
         bound: "a2q" or "a2q+".
 
     The largest width of any output is returned; 1 for no outputs or no weights.
@@ -108,14 +109,14 @@ def _check_bound(owner: str, bound: str) -> None:
 
 def _rows(owner: str, w: Any, k_dim: object) -> list[list[int]]:
     """The weights of each output."""
-    if isinstance(k_dim, bool) or k_dim not in (0, 1, -1):
+    if isinstance(k_dim, bool) or k_dim not in (0, 1, -1, -2):
         allowed = "1 for a layer's weight (outputs, K), 0 for the second operand of a product (K, N)"
         raise spec_error(f"{owner}: k_dim={k_dim!r}", allowed, "Say along which dimension of w the sums run.")
     nested = w.tolist() if hasattr(w, "tolist") else w
     if not isinstance(nested, (list, tuple)) or any(not isinstance(row, (list, tuple)) for row in nested):
         raise ValueError("weights that are no matrix; allowed: two dimensions.\n  Flatten each output's weights.")
     rows = [[_integer(x) for x in row] for row in nested]
-    return rows if k_dim != 0 else [list(column) for column in zip(*rows, strict=True)]
+    return rows if k_dim in (1, -1) else [list(column) for column in zip(*rows, strict=True)]
 
 
 def _integer(x: Any) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ..formats import Cast, FloatFormat, Format
-from ..formats.errors import shortened
+from ..formats import Cast, FixedFormat, FloatFormat, Format
+from ..formats.errors import shortened, shown
 from ..hardware.chips import CHIPS, chip_key
 from .accumulator import Accumulator
+from .argument_kinds import ChoiceKind, IntKind
 from .chunked import Chunked, Promote
 from .errors import spec_error
 from .hardware import Hardware
@@ -20,6 +21,7 @@ __all__ = [
     "PRESETS",
     "a2q",
     "ada_fp8",
+    "adder_tree",
     "batch_invariant",
     "blackwell_mxfp8",
     "blackwell_nvfp4",
@@ -40,6 +42,10 @@ __all__ = [
 CastLike = str | Format | Cast
 FormatLike = str | FloatFormat
 _Preset = TypeVar("_Preset", bound=Callable[..., Accumulator])
+
+#: Of an adder tree: levels, of which 20 add a million terms, and widths whose every value float64 holds.
+_MOST_TREE_LEVELS = 20
+_TREE_WIDTH = IntKind(1, 53)
 
 #: Presets by name, as spec strings call them: ``deepgemm()``, ``cublas_fp32(h100)``. They print as what they expand to.
 PRESETS: dict[str, Callable[..., Accumulator]] = {}
@@ -139,6 +145,65 @@ def a2q(P: int) -> Integer:
     ICCV 2023.
     """
     return Integer(P)
+
+
+@_preset
+def adder_tree(
+    widths: str | Sequence[int], outer: int | CastLike | Accumulator, *, overflow: str = "saturate"
+) -> Chunked:
+    """A tree of adders with a width for each level: pairs of products in the first, pairs of those sums in the next.
+
+    ``adder_tree([17, 18, 19], "fixed(32,0)")`` is ``chunked(8, chunked(4, chunked(2, int(17, saturate, when=end),
+    fixed(18,0)), fixed(19,0)), fixed(32,0))``: 2**3 terms go through one tree, and the results of trees are added in
+    ``outer``, in order. An adder gives F(x + y): the exact sum of its two inputs, or the nearer end of its two's
+    complement range; or F wraps. Terms that do not fill a tree are as if zeros followed.
+
+    Args:
+        widths: bits of the adders of each level, 1 to 20 levels, none narrower than the one before.
+        outer: what the results are added in: a number of bits, a format, int(P, saturate) or another accumulator that
+            ``chunked`` takes.
+        overflow: of the adders: "saturate", or "wrap", modulo 2^bits, for widths of which only the first can overflow:
+            any number of levels of the first width, then at least a bit more at each level.
+
+    Operands must be integers. Source: docs/reference/accumulators.md#adder-trees.
+
+    Raises:
+        SpecError: for no list of 1 to 20 widths from 1 to 53, one narrower than the one before, another ``overflow``, a
+            later level that could wrap, and what ``chunked`` does not take as ``outer``, such as a register that wraps.
+    """
+    levels = _widths(widths)
+    wraps = ChoiceKind("wrap", "saturate", sat="saturate").read(overflow, "adder_tree", "overflow") == "wrap"
+    found: Accumulator = Integer(levels[0], "wrap" if wraps else "saturate", when="end")
+    first = levels.count(levels[0]) if wraps else 1  # sums modulo 2^bits have no order: one register for these levels
+    for level, bits in enumerate(levels[first:], first):
+        if wraps and bits < levels[0] + level - first + 1:
+            raise spec_error(
+                f"adder_tree: widths={levels} with overflow='wrap'",
+                "levels of the first width, then at least a bit more each, so that only the first width can overflow",
+                "Use overflow='saturate', or wider levels.",
+            )
+        found = Chunked(2**level, found, FixedFormat(bits, 0))  # type: ignore[arg-type]
+    last = str(outer).strip()
+    into = f"fixed({last},0)" if last.isdecimal() and int(last) in range(1, 54) else outer
+    return Chunked(2 ** len(levels), found, into)  # type: ignore[arg-type]
+
+
+def _widths(given: object) -> list[int]:
+    """The widths of the levels, from a list or its text."""
+    text = given.strip() if isinstance(given, str) else ""
+    is_list = text.startswith("[") and text.endswith("]")
+    parts = [part.strip() for part in text[1:-1].split(",") if part.strip()] if is_list else given
+    if not isinstance(parts, (list, tuple)) or not 1 <= len(parts) <= _MOST_TREE_LEVELS:
+        asked, allowed = f"adder_tree: widths={shown(given)}", f"a list of 1 to {_MOST_TREE_LEVELS} widths, [17, 18]"
+        raise spec_error(asked, allowed, "Give the bits of each level, the first one first.")
+    found = [_TREE_WIDTH.read(one, "adder_tree", "widths") for one in parts]
+    if found != sorted(found):
+        raise spec_error(
+            f"adder_tree: widths={found}",
+            "no level narrower than the one before",
+            "Saturate in the narrower one first.",
+        )
+    return found
 
 
 def _unit(arch: str) -> str:

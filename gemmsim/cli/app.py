@@ -179,6 +179,81 @@ def compare_command(
             raise typer.Exit(FAILED_EXIT)
 
 
+@app.command("identify", context_settings=HELP)
+def identify_command(
+    function: Annotated[
+        str, typer.Argument(metavar="FUNCTION", help="torch.mm, numpy.matmul, or MODULE:FUNCTION of two matrices.")
+    ],
+    dtype: Annotated[
+        str, typer.Option("--dtype", metavar="NAME", help="Of the operands: fp32, bf16, fp16, ...")
+    ] = "fp32",
+    shape: Annotated[str, typer.Option("--shape", metavar="MxKxN", help="Such as 64x512x64.")] = "64x256x64",
+    over_k: Annotated[
+        str | None, typer.Option("--over-K", metavar="RANGE", help="For each K: 1:16, 64:4096:x2, 100,200.")
+    ] = None,
+    over_m: Annotated[str | None, typer.Option("--over-M", metavar="RANGE", help="For each M.")] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", metavar="SPEC", help="A spec that it should be; the first difference.")
+    ] = None,
+    at: Annotated[
+        str, typer.Option("--at", metavar="M,N", help="The output that is meant, where not all are computed alike.")
+    ] = "0,0",
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda.")] = "cpu",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands.")] = 0,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the tree as a picture.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a function computes that multiplies matrices: its order of additions, and the spec that has the same bits.
+
+    Exit code 0 where the answer is verified bit for bit and, with --compare, is that spec; else 1.
+    """
+    with user_errors():
+        with loading("torch"):
+            from .identify import Asked, identify
+        if not identify(Asked(function, dtype, shape, over_k, over_m, compare, at, device, seed), as_json, svg):
+            raise typer.Exit(FAILED_EXIT)
+
+
+@app.command("vectors", cls=Spec, context_settings=HELP)
+def vectors_command(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the files go; it is made.")],
+    place: SpecArgument = None,
+    spec: SpecByName = None,
+    a: Annotated[
+        str | None, typer.Option("--a", metavar="FILE", help="(M, K): .npy, .safetensors:KEY or .pt:KEY.")
+    ] = None,
+    b: Annotated[str | None, typer.Option("--b", metavar="FILE", help="(K, N), likewise.")] = None,
+    captured: Annotated[
+        str | None,
+        typer.Option("--captured", metavar="FILE:PRODUCT", help="A product of gs.capture, by its name or path."),
+    ] = None,
+    terms: Annotated[
+        int | None, typer.Option("--terms", metavar="K", help="Directed cases alone, of so many terms.")
+    ] = None,
+    transpose: Annotated[str, typer.Option("--transpose", metavar="a|b|ab", help="What is transposed first.")] = "",
+    scaled: Annotated[
+        str, typer.Option("--scaled", metavar="none|tensor", help="tensor: so that the largest magnitude fits exactly.")
+    ] = "none",
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", help="At most so many rows of a, columns of b; 0: all.")
+    ] = 0,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Which one of a captured batch.")] = 0,
+    steps: Annotated[bool, typer.Option("--steps", help="The register after every step, too.")] = False,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Extremes, alternating signs, overflow at chosen steps, ties, too.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Operands, result and register of a product as $readmemh hex and JSON, for the test bench of an array."""
+    chosen = _one_spec(place, spec)
+    with user_errors():
+        with loading("torch"):
+            from .vectors import Asked, vectors
+        asked = Asked(chosen, out, a, b, captured, terms, transpose, scaled, most, batch, steps, directed, seed)
+        vectors(asked, as_json)
+
+
 _WORDS = typer.Argument(hidden=True)
 SpecOption = Annotated[
     str | None, typer.Option("--spec", metavar="SPEC", help='One spec for all products, such as "e4m3 : e5m10".')

@@ -14,10 +14,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Leaf", "Shape", "batch_of", "is_algebra", "is_unknown", "leaves", "reads"]
+__all__ = ["Leaf", "Shape", "Windows", "batch_of", "is_algebra", "is_unknown", "leaves", "reads"]
 
 #: batch, M, K, N.
 Shape = tuple[int, int, int, int]
+
+
+class Windows(NamedTuple):
+    """Where the windows of a convolution lie: output o meets the image at ``o * stride + k * dilation - padding``."""
+
+    output_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
 
 
 class Leaf(NamedTuple):
@@ -27,6 +37,7 @@ class Leaf(NamedTuple):
     image and filter. ``role``: the product's role, if the operator itself says it. ``spec``: of an emulated product.
     ``site``: the name of its call site, "path|kind", or None. ``result``: the index of its result among the operator's.
     ``plan``: "family, evidence, source" of the library that chose the spec, "" where none did.
+    ``windows``: of a convolution (N, C, ...) with (F, C / groups, ...) that is not transposed; else None.
     """
 
     shape: Shape
@@ -37,6 +48,7 @@ class Leaf(NamedTuple):
     site: str | None = None
     result: int = 0
     plan: str = ""
+    windows: Windows | None = None
 
     @property
     def macs(self) -> int:
@@ -204,7 +216,14 @@ def _convolution(at: Mapping[str, Any]) -> list[Leaf]:
     transposed = bool(at.get("transposed", False))
     out = None if transposed else _conv_out(at, x, weight)
     shape = _conv_shape(x, weight, out, transposed, at["groups"])
-    return [Leaf(shape, x, weight)]
+    windows = None if out is None else _windows(at, out[2:])
+    return [Leaf(shape, x, weight, windows=windows)]
+
+
+def _windows(at: Mapping[str, Any], sizes: list[int]) -> Windows:
+    axes = range(len(sizes))
+    stride, padding, dilation = (tuple(_at(at[name], i) for i in axes) for name in ("stride", "padding", "dilation"))
+    return Windows(tuple(sizes), stride, padding, dilation, at["groups"])
 
 
 @reads("cudnn_convolution_transpose", "miopen_convolution_transpose")

@@ -14,13 +14,15 @@ from gemmsim.ops.conv.overlap import contributing
 from gemmsim.ops.product import operators  # noqa: F401
 from gemmsim.ops.seeds import Stream
 
-from .aten_products import Leaf, Shape, batch_of, reads
+from .aten_products import Leaf, Shape, Windows, batch_of, reads
 from .library_plans import SEPARATOR
 
 __all__ = ["ROLES"]
 
 #: Random stream -> role of its product. Products of other streams name no role.
 ROLES = {int(Stream.DGRAD): "dgrad", int(Stream.WGRAD): "wgrad"}
+#: Arguments of a convolution that say where its windows lie.
+_WINDOWS = ("output_size", "stride", "padding", "dilation")
 
 
 @reads("matmul", "matmul_with_operands", namespace="gemmsim")
@@ -66,6 +68,9 @@ def _conv(at: Mapping[str, Any]) -> list[Leaf]:
     else:
         places = prod(at["output_size"])
         shape = (groups, x.shape[0] * places, weight.shape[1] * taps, weight.shape[0] // groups)
+        sizes, stride, padding, dilation = (tuple(map(int, at[name])) for name in _WINDOWS)
+        windows = Windows(sizes, stride, padding, dilation, int(groups))
+        return [_leaf(at, _plain(shape), x, weight)._replace(windows=windows)]
     return [_leaf(at, _plain(shape), x, weight)]
 
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from .product.matmul import qmm as qmm
     from .product.overflow import count_overflows as count_overflows
     from .quantization import quantize as quantize
+    from .requantization import fixed_point_multiplier as fixed_point_multiplier
+    from .requantization import requantize as requantize
     from .rowwise.formats import QGELUFormats as QGELUFormats
     from .rowwise.formats import QLayerNormFormats as QLayerNormFormats
     from .rowwise.formats import QSoftmaxFormats as QSoftmaxFormats
@@ -52,5 +54,6 @@ if TYPE_CHECKING:
     from .seeds import derive_seed as derive_seed
     from .straight_through import Quantizer as Quantizer
     from .straight_through import quantizer as quantizer
+    from .zero_points import integer_matmul as integer_matmul
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

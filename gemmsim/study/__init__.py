@@ -51,6 +51,7 @@ from .runner import plan as plan
 from .runner import run as run
 from .store import ResultStore as ResultStore
 from .store import load_rows as load_rows
+from .tensor_files import tensor_file as tensor_file
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = exports(__name__)

@@ -9,25 +9,22 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.formats import Cast, FormatError
+from gemmsim.vectors import MOST_WORDS, VectorsError, Words, operand_words, result_words
 
 from .cells import Row
 from .errors import StudyError
 from .files import atomic_write_text, make_folder
 from .operands import placed, placement
 
-__all__ = ["MOST_WORDS", "Vectors", "vectors", "write_vectors"]
+__all__ = ["Vectors", "vectors", "write_vectors"]
 
 #: Columns that say where operands come from.
 _ORIGINS = ("dist", "scale", "in", "a", "b", "captured", "layer", "role", "transpose", "scaled")
-#: Words of all files together: 16 million are some 150 MB.
-MOST_WORDS = 2**24
 #: Columns that name the product of a cell; and with those of drawn operands, all there is to know of it.
 _PRODUCT = ("K", "M", "N", "seed", "spec")
 _NEEDED = ("K", "M", "N", "dist", "in", "seed", "spec")
@@ -54,21 +51,13 @@ page on random bits tells.
 
 
 @dataclass(frozen=True)
-class _Matrix:
-    """Codes of a matrix in a format."""
-
-    format: gs.formats.Format
-    codes: Tensor
-
-
-@dataclass(frozen=True)
 class Vectors:
     """Codes of operands and result of the product of one row."""
 
     row: Row
-    a: _Matrix
-    b: _Matrix
-    expected: _Matrix
+    a: Words
+    b: Words
+    expected: Words
 
 
 def write_vectors(rows: Sequence[Row], out: Path, *, chosen: bool, measured: Measured | None = None) -> None:
@@ -118,12 +107,16 @@ def vectors(row: Row, measured: Measured | None = None) -> Vectors:
         assert found is not None, "_missing tells before"
         a, b = found
     result = gs.qmatmul(a, b, spec, seed=row["seed"], out_dtype=torch.float64)
-    return Vectors(
-        row,
-        _operand(a, spec.a, place.format, row["cell"]),
-        _operand(b, spec.b, place.format, row["cell"]),
-        _result(result, spec),
-    )
+    given = gs.formats.parse_scalar(place.format) if place.format else None
+    try:
+        return Vectors(
+            row,
+            operand_words("a", a, spec.a, "m * K + k", given),
+            operand_words("b", b, spec.b, "k * N + n", given),
+            result_words(result, spec, "m * N + n"),
+        )
+    except VectorsError as error:
+        raise StudyError(f"cell {row['cell']}: {error}") from error
 
 
 def _is_drawn(row: Row) -> bool:
@@ -145,74 +138,21 @@ def _missing(row: Row, measured: Measured | None) -> str:
     )
 
 
-def _operand(x: Tensor, given: Any, placed_in: str, cell: str) -> _Matrix:
-    fmt: Any
-    if given is None:
-        fmt = gs.formats.parse_scalar(placed_in) if placed_in else _of_dtype(x)
-        return _Matrix(fmt, fmt.encode(x))
-    if not isinstance(given, Cast) or given.is_stochastic:
-        why = "are rounded at random" if isinstance(given, Cast) else "share scales"
-        raise StudyError(f"cell {cell}: operands in {given} {why}; hex takes those with a code for each number.")
-    fmt = given.format
-    return _Matrix(fmt, fmt.encode(gs.quantize(x.double(), given)))
-
-
-def _of_dtype(x: Tensor) -> Any:
-    return gs.formats.FP64 if x.dtype == torch.float64 else gs.formats.FP32
-
-
-def _result(result: Tensor, spec: gs.GemmSpec) -> _Matrix:
-    for fmt in _candidates(spec):
-        try:
-            codes = fmt.encode(result)
-        except FormatError:
-            continue
-        decoded = fmt.decode(codes).double()
-        if bool(((decoded == result) | (decoded.isnan() & result.isnan())).all()):
-            return _Matrix(fmt, codes)
-    return _Matrix(gs.formats.FP64, gs.formats.FP64.encode(result))
-
-
-def _candidates(spec: gs.GemmSpec) -> list[Any]:
-    """Formats that the result may be in, the most telling first."""
-    if spec.out is not None:
-        return [spec.out.format]
-    accumulator = spec.accumulator
-    registers = list(dict.fromkeys(cast.format for cast in accumulator.casts()))
-    if isinstance(accumulator, gs.arithmetic.Integer):
-        registers = [gs.formats.parse_scalar(f"{'' if accumulator.signed else 'u'}fixed({accumulator.P},0)")]
-    return [*(registers if len(registers) == 1 else []), gs.formats.FP32]
-
-
 def _write(found: Vectors, folder: Path) -> None:
     row = found.row
     spec = gs.GemmSpec.parse(row["spec"])
-    m, k, n = row["M"], row["K"], row["N"]
-    files = {}
-    for name, matrix, shape, index in (
-        ("a", found.a, (m, k), "m * K + k"),
-        ("b", found.b, (k, n), "k * N + n"),
-        ("expected", found.expected, (m, n), "m * N + n"),
-    ):
-        bits = matrix.format.bits
-        head = f"// {name}: {shape[0]} x {shape[1]}, {matrix.format}, {bits} bits a word, word {index}; {spec}\n"
-        atomic_write_text(folder / f"{name}.hex", head + _words(matrix.codes, bits))
-        files[name] = {"file": f"{name}.hex", "shape": shape, "format": str(matrix.format), "bits": bits, "word": index}
+    words = (found.a, found.b, found.expected)
+    for one in words:
+        atomic_write_text(folder / f"{one.name}.hex", one.hex_text(str(spec)))
     about = {
         **{column: row.get(column) for column in ("study", "cell", "label", "spec", "spec_json", "seed")},
         "operands": {column: row[column] for column in _ORIGINS if row.get(column) is not None},
         "stochastic": spec.is_stochastic,
-        "M": m,
-        "K": k,
-        "N": n,
-        "files": files,
+        "M": row["M"],
+        "K": row["K"],
+        "N": row["N"],
+        "files": {one.name: one.entry() for one in words},
         "words": spec.explain().splitlines(),
         "library": row.get("library"),
     }
     atomic_write_text(folder / "spec.json", json.dumps(about, indent=1) + "\n")
-
-
-def _words(codes: Tensor, bits: int) -> str:
-    """One word a line; negative integers are the two's complement codes that they stand for."""
-    digits, mask = (bits + 3) // 4, (1 << bits) - 1
-    return "".join(f"{code & mask:0{digits}x}\n" for code in codes.flatten().tolist())

@@ -12,18 +12,20 @@ from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError, constructors, p
 from gemmsim.arithmetic.recipe_words import RECIPES, recipe_call
 
 #: What the presets without a default for an argument are given.
-NEEDED = {"mptorch_cuda": "e5m10", "a2q": "16"}
+NEEDED = {"mptorch_cuda": "e5m10", "a2q": "16", "adder_tree": "[17, 18], 32"}
+#: As objects.
+OBJECTS = {"mptorch_cuda": ("e5m10",), "a2q": (16,), "adder_tree": ([17, 18], 32)}
 PUBLIC = [name for name in acc.__all__ if getattr(acc, name).__module__ == presets.__name__]
 
 
 def test_every_preset_of_acc_is_a_word():
-    assert sorted(PUBLIC) == sorted(presets.PRESETS) and len(PUBLIC) == 15
+    assert sorted(PUBLIC) == sorted(presets.PRESETS) and len(PUBLIC) == 16
 
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_preset_in_text_is_the_accumulator_of_its_function(name):
     argument = NEEDED.get(name)
-    made = getattr(acc, name)(*([] if argument is None else [int(argument) if argument.isdigit() else argument]))
+    made = getattr(acc, name)(*OBJECTS.get(name, ()))
     call = f"{name}({argument or ''})"
     for text in (f":{call}", f" : {call.upper()} ", f": {call} -> bf16", f"chunked(8, {call}, fp32)"):
         spec = GemmSpec.parse(text)
@@ -56,6 +58,7 @@ def test_every_constructor_of_acc_is_a_word(name):
     ("srmac_fp12(9)", lambda: acc.srmac_fp12(9)),
     ("lba_m7e4(prod_bias=11)", lambda: acc.lba_m7e4(prod_bias=11)),
     ("a2q(P=12)", lambda: acc.a2q(12)),
+    ("adder_tree([9], outer=int(12, saturate))", lambda: acc.adder_tree((9,), 12)),
 ])  # fmt: skip
 def test_arguments_of_presets(text, made):
     assert Accumulator.parse(text) == made()
@@ -71,6 +74,13 @@ def test_a_preset_of_certain_operands_is_a_whole_spec():
     ("deepgemm(m=1)", r"unexpected keyword argument 'm'.*deepgemm\(n=128\)"),
     ("deepgemm(x)", "n='x'; allowed: an integer"),
     ("a2q()", r"missing a required argument: 'P'; allowed: a2q\(P\)"),
+    ("adder_tree([17, 16], 32)", "no level narrower than the one before"),
+    ("adder_tree([], 32)", "a list of 1 to 20 widths"),
+    ("adder_tree(17, 32)", "a list of 1 to 20 widths"),
+    ("adder_tree([17, x], 32)", "widths='x'; allowed: an integer from 1 to 53"),
+    ("adder_tree([17, 18], 32, overflow=drop)", "overflow='drop'; allowed: 'wrap', 'saturate'"),
+    ("adder_tree([9, 10, 10], 32, overflow=wrap)", "levels of the first width, then at least a bit more each"),
+    ("adder_tree([17, 18], int(32))", "outer=int.32.; allowed: .*outer=fixed.32,0., which saturates"),
     ("cublas_fp32(H1000)", "architecture 'H1000' is not known"),
     ("deepgem()", r"unknown constructor 'deepgem'. Did you mean deepgemm\(...\)"),
     ("Deepgem", r"unknown format 'Deepgem'. Did you mean the accumulator deepgemm\(n=128\)"),

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gemmsim.cli.app import app
 
-TOP = ("formats", "explain", "bits", "trace", "compare", "emulate", "audit", "env", "study", "kernels")
+TOP = ("formats", "explain", "bits", "trace", "compare", "vectors", "emulate", "audit", "env", "study", "kernels")
 STUDY = ("list", "show", "run", "plot", "report", "merge", "export")
 KERNELS = ("compile", "list", "clear", "path")
 COMMANDS = [(), *((c,) for c in TOP), *(("study", c) for c in STUDY), *(("kernels", c) for c in KERNELS)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from gemmsim.ops.errors import message
 
+from ..aten_products import Windows
 from ..module_paths import paths_of
 from ..rules import ConfigError, matches
+from .im2col import group_products, order_of_k, order_of_m
 from .recorder import Found, Recorder
 from .safetensors_writer import DTYPES, CaptureError, GrowingFile
 from .trial_runs import training_step
@@ -20,6 +23,15 @@ from .trial_runs import training_step
 __all__ = ["capture"]
 
 _ROLES = ("fprop", "dgrad", "wgrad", "backward")
+_CONVOLUTIONS = ("image", "im2col")
+#: Shapes of the operands of a product, and the dimensions that are summed over: for every file, complete or not.
+_ORIENTATION = {"a": "(..., M, K)", "b": "(..., K, N)", "k_dim_a": "-1", "k_dim_b": "-2"}
+#: Role -> what the tensors of a convolution are that is written as PyTorch has it.
+_OF_CONVOLUTION = {
+    "fprop": ("image (N, C, ...)", "filter"),
+    "dgrad": ("gradient of the result", "filter"),
+    "wgrad": ("image (N, C, ...)", "gradient of the result"),
+}
 
 
 class capture:
@@ -30,11 +42,15 @@ class capture:
 
     Each product gives two tensors, as they are before any cast of a spec: ``PATH/OPERATOR/ROLE/N/a`` (..., M, K) and
     ``.../b`` (..., K, N). PATH is the module's path ("-" outside modules), OPERATOR is "aten.mm", "gemmsim.matmul",
-    ..., ROLE is "fprop", "dgrad" or "wgrad", and N counts such products. A convolution gives image and filter, and the
-    gradient of its weight gives image and gradient. Products inside fused kernels, whose operands no operator takes,
-    are omitted. Memory does not grow with the file. The file appears under its name when the context ends. Before that,
-    and if the context ends by an exception, it is next to its final path with ``.part`` added to its name, and it can
-    be read, too.
+    ..., ROLE is "fprop", "dgrad" or "wgrad", and N counts such products. The metadata of the file say the orientation:
+    "a" and "b" are the shapes above, "k_dim_a" (-1) and "k_dim_b" (-2) the dimensions that are summed over, and
+    "products" is a JSON object with operator, shapes and orders for each name without "/a" and "/b".
+
+    A convolution gives image and filter, and the gradient of its weight gives image and gradient;
+    ``convolutions="im2col"`` gives forward ones as products. Products inside fused kernels, whose operands no operator
+    takes, are omitted. Memory does not grow with the file. The file appears under its name when the context ends.
+    Before that, and if the context ends by an exception, it is next to its final path with ``.part`` added to its name,
+    and it can be read, too.
 
     Args:
         model: the model to which paths are relative; None: the outermost module called.
@@ -44,10 +60,14 @@ class capture:
         roles: "fprop", "dgrad", "wgrad", "backward"; one or several.
         max_rows: the largest number of rows that each matrix a gives, evenly spaced; None: all. Columns, which are the
             terms of sums, are always complete.
+        convolutions: "image": image and filter, as PyTorch has them. "im2col": a forward convolution, other than a
+            transposed one, gives one product for each group, ``PATH/im2col/fprop/N``: a has one row for each window
+            (images, then output positions) and b one column for each filter; K runs over the channels of the group,
+            slowest, then the kernel's rows and columns. ``qmatmul`` of these has the bits of ``qconv2d``.
         to: the file; an existing file is replaced at the end.
 
     Raises:
-        ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1.
+        ConfigError: for unknown roles, broken patterns, ``max_rows`` below 1, another word for ``convolutions``.
         CaptureError: in the context, if the file cannot be written; at its end, if no product matched, or if none of
             those that matched could be written, which the error distinguishes.
 
@@ -67,6 +87,7 @@ class capture:
         kinds: str | Sequence[str] = "*",
         roles: str | Sequence[str] = _ROLES,
         max_rows: int | None = None,
+        convolutions: str = "image",
         to: str | Path = "operands.safetensors",
     ) -> None:
         if model is not None and not isinstance(model, nn.Module):
@@ -82,7 +103,10 @@ class capture:
             raise ConfigError(
                 message(f"capture: max_rows={max_rows!r}", "None, or 1 and more", "Leave it out for all.")
             )
-        self.max_rows, self.path = max_rows, Path(to)
+        if convolutions not in _CONVOLUTIONS:
+            asked = f"capture: convolutions={convolutions!r}"
+            raise ConfigError(message(asked, " or ".join(map(repr, _CONVOLUTIONS)), "Use one of them."))
+        self.max_rows, self.convolutions, self.path = max_rows, convolutions, Path(to)
         self._open: list[_Writer] = []
 
     def __enter__(self) -> GrowingFile:
@@ -162,7 +186,7 @@ class _Writer(Recorder):
         self.options = options
         if options.model is not None:
             self.trail.places.paths.update(paths_of(options.model))
-        self.file = GrowingFile(options.path, {"made_by": "gemmsim.capture", "format": "1"})
+        self.file = GrowingFile(options.path, {"made_by": "gemmsim.capture", "format": "1", **_ORIENTATION})
         self.counts: dict[str, int] = {}
         self.seen: set[str] = set()
         self.inside: set[str] = set()
@@ -181,10 +205,42 @@ class _Writer(Recorder):
         if not (_has_values(a) and _has_values(b)):
             self.without_values.add(name)
             return
+        if leaf.windows is not None and self.options.convolutions == "im2col" and found.role == "fprop":
+            self._add_windows(found, a, b, leaf.windows)
+        elif "conv" in found.op:
+            shapes = _OF_CONVOLUTION.get(found.role, ("tensor of a convolution",) * 2)
+            self._add(name, a, b, {"operator": found.op, "a": shapes[0], "b": shapes[1]})
+        else:
+            at = self._chosen(a.shape[-2], a.device)
+            rows = a if at is None else a.index_select(-2, at)
+            self._add(name, rows, b, {"operator": found.op, "a": _ORIENTATION["a"], "b": _ORIENTATION["b"]})
+
+    def _add(self, name: str, a: Tensor, b: Tensor, facts: Mapping[str, object]) -> None:
+        """Writes a pair under the next number of its name."""
         n = self.counts.get(name, 0)
         self.counts[name] = n + 1
-        self.file.add(f"{name}/{n}/a", self._rows(a) if "conv" not in found.op else a)
+        self.file.add(f"{name}/{n}/a", a)
         self.file.add(f"{name}/{n}/b", b)
+        self.file.describe(f"{name}/{n}", facts)
+
+    def _add_windows(self, found: Found, image: Tensor, weight: Tensor, where: Windows) -> None:
+        """Writes the products of a convolution's groups."""
+        axes = len(where.output_size)
+        at = self._chosen(image.shape[0] * prod(where.output_size), image.device)
+        for group, a, b in group_products(image, weight, where, at):
+            facts = {
+                "operator": found.op,
+                "a": "(M, K)",
+                "b": "(K, N)",
+                "order_of_k": order_of_k(axes),
+                "order_of_m": order_of_m(axes),
+                "image": [*image.shape],
+                "kernel": [*weight.shape[2:]],
+                **{key: [*value] for key, value in zip(where._fields[:-1], where[:-1], strict=True)},
+                "groups": where.groups,
+                "group": group,
+            }
+            self._add(f"{found.module or '-'}/im2col/{found.role}", a, b, facts)
 
     def _wanted(self, found: Found) -> bool:
         options, site = self.options, found.leaf.site
@@ -195,13 +251,12 @@ class _Writer(Recorder):
             and any(matches(pattern, kind) for pattern in options.kinds for kind in kinds)
         )
 
-    def _rows(self, a: Tensor) -> Tensor:
-        """At most ``max_rows`` rows of each matrix, including the first and the last."""
-        most, rows = self.options.max_rows, a.shape[-2]
+    def _chosen(self, rows: int, device: torch.device) -> Tensor | None:
+        """Indices of at most ``max_rows`` rows, including the first and the last; None for all."""
+        most = self.options.max_rows
         if most is None or rows <= most:
-            return a
-        at = torch.linspace(0, rows - 1, most, dtype=torch.float64, device=a.device).round().long()
-        return a.index_select(-2, at)
+            return None
+        return torch.linspace(0, rows - 1, most, dtype=torch.float64, device=device).round().long()
 
 
 def _has_values(t: Tensor) -> bool:

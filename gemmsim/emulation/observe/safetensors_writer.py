@@ -52,7 +52,9 @@ class GrowingFile:
         self.path = Path(path)
         self.partial = self.path.with_name(self.path.name + ".part")
         self.count = self.size = 0
-        self._start = b'{"__metadata__":' + json.dumps(dict(metadata)).encode()
+        self._metadata = dict(metadata)
+        self._about: dict[str, Mapping[str, object]] = {}
+        self._start = _first_entry(self._metadata)
         self._entries = bytearray()
         self._known = 0  # bytes of entries in the file's header
         self._room = room
@@ -87,12 +89,18 @@ class GrowingFile:
             if self._since >= _EVERY:
                 self._write_header()
 
+    def describe(self, name: str, facts: Mapping[str, object]) -> None:
+        """Plain facts of a product, which stand in the metadata of the closed file: ``products``, JSON by name."""
+        self._about[name] = facts
+
     def close(self) -> None:
         """Completes the file and gives it its name.
 
         Raises:
             CaptureError: if it cannot be written.
         """
+        if self._about:
+            self._start = _first_entry({**self._metadata, "products": json.dumps(self._about)})
         with self._telling():
             if len(self._start) + len(self._entries) + 1 > self._room:
                 self._widen()
@@ -183,3 +191,7 @@ class GrowingFile:
             allowed = "a folder that can be written, with room for the operands"
             do = "Choose another, or write less: max_rows=, patterns, kinds, roles."
             raise CaptureError(message(asked, allowed, do)) from error
+
+
+def _first_entry(metadata: Mapping[str, str]) -> bytes:
+    return b'{"__metadata__":' + json.dumps(dict(metadata)).encode()
