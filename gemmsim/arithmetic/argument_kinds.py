@@ -92,7 +92,7 @@ def read_cast(value: object, owner: str, name: str) -> Cast:
 
 
 _TENSOR_KINDS: dict[object, Any] = dict(
-    zip(("block_float", "finite_float", "scaled_block"), TENSOR_FORMATS, strict=True)
+    zip(("block_float", "finite_float", "scaled_block", "scaled_cast"), TENSOR_FORMATS, strict=True)
 )
 
 

@@ -16,6 +16,7 @@ from ..formats import (
     Format,
     Overflow,
     OwnExponentFormat,
+    ScaledCast,
     Sharing,
     TensorFormat,
 )
@@ -25,7 +26,7 @@ from .hardware import Hardware
 from .scaled import Scaled
 from .wrappers import Composite
 
-__all__ = ["check_block_operands", "group_size", "operand_cast", "takes_scales"]
+__all__ = ["check_block_operands", "group_size", "operand_cast", "stored_blocks", "takes_scales"]
 
 Operand = Cast | BlockFormat | TensorFormat | None
 
@@ -37,9 +38,14 @@ def takes_scales(accumulator: Accumulator) -> bool:
     )
 
 
+def stored_blocks(fmt: Operand) -> BlockFormat | None:
+    """The block format in which an operand's elements and scales are stored; None where they are not."""
+    return fmt.block_format if isinstance(fmt, ScaledCast) else fmt if isinstance(fmt, BlockFormat) else None
+
+
 def group_size(a: Operand, b: Operand, accumulator: Accumulator) -> int | None:
     """Terms that share a pair of scales where ``accumulator`` takes scales apart from elements; None elsewhere."""
-    sizes = [fmt.block_size for fmt in (a, b) if isinstance(fmt, BlockFormat)]
+    sizes = [fmt.block_size for fmt in map(stored_blocks, (a, b)) if fmt is not None]
     if not sizes or not takes_scales(accumulator):
         return None
     common = math.gcd(*sizes)
@@ -48,16 +54,22 @@ def group_size(a: Operand, b: Operand, accumulator: Accumulator) -> int | None:
 
 def check_block_operands(a: Operand, b: Operand, accumulator: Accumulator) -> None:
     """``SpecError`` for scales without a block format, groups across blocks, or instructions that do not take them."""
-    blocks = {name: fmt for name, fmt in (("a", a), ("b", b)) if isinstance(fmt, BlockFormat)}
-    if accumulator.needs_scales and not blocks:
+    operands = (("a", a), ("b", b))
+    blocks = {name: fmt for name, fmt in operands if isinstance(fmt, BlockFormat)}
+    scaled = {name: fmt for name, fmt in operands if isinstance(fmt, ScaledCast)}
+    if accumulator.needs_scales and not blocks and not scaled:
         raise spec_error(
             f"GemmSpec: {accumulator} with operands a={a}, b={b}",
-            "scaled(...) with at least one operand in a block format (mxfp8_e4m3, mxfp4, nvfp4, mx(...))",
+            "scaled(...) with at least one operand in a block format (mxfp8_e4m3, mxfp4, nvfp4, mx(...)) or under "
+            "scales (e4m3@1x128)",
             f"Name one, as in 'mxfp8_e4m3 : {accumulator}', or use chunked(...) for unscaled operands.",
         )
-    for name, fmt in (("a", a), ("b", b)):
+    for name, fmt in operands:
         if isinstance(fmt, TENSOR_FORMATS):
             _check_tensor_format(name, fmt, accumulator)
+    if scaled:
+        _check_scaled_casts(scaled, blocks, accumulator)
+        blocks |= {name: fmt.block_format for name, fmt in scaled.items() if fmt.block_format is not None}
     if not blocks:
         return
     if isinstance(accumulator, Scaled):
@@ -78,11 +90,54 @@ def _check_tensor_format(name: str, fmt: TensorFormat, accumulator: Accumulator)
             "formats whose blocks lie along k in every product, as bfp(bits,block_size), or bfp(bits,tensor)",
             "Leave dim out; round with gemmsim.quantize beforehand for other dimensions.",
         )
+    if isinstance(fmt, ScaledCast):
+        return
     if takes_scales(accumulator) or accumulator.operand_casts is not None:
         raise spec_error(
             f"GemmSpec: operand {name}={fmt} with {accumulator}",
             "this format with accumulators of any numbers",
             "Choose another accumulator, as chunked(...), or a format that this one takes.",
+        )
+
+
+def _check_scaled_casts(
+    scaled: dict[str, ScaledCast], blocks: dict[str, BlockFormat], accumulator: Accumulator
+) -> None:
+    """Binary32 scales stand beside a sum, where ``scaled`` takes them; both operands have the same transform."""
+    shown = ", ".join(f"{name}={fmt}" for name, fmt in scaled.items())
+    transforms = {(fmt.hadamard, fmt.signs) for fmt in scaled.values()}
+    if len(transforms) > 1 or (len(scaled) == 1 and transforms != {(0, None)}):
+        raise spec_error(
+            f"GemmSpec: operands {shown}",
+            "the same Hadamard transform and signs of both operands, which leave the exact product as it is",
+            "Write hadamard(n) after both, or after none.",
+        )
+    binary = [name for name, fmt in scaled.items() if fmt.block_format is None]
+    if isinstance(accumulator, Scaled):
+        if accumulator.inner.operand_casts is not None:
+            for name, fmt in scaled.items():
+                operand_cast(fmt.cast, accumulator.inner.operand_casts["ab".index(name)], accumulator, name)
+        sizes = [fmt.terms for fmt in scaled.values() if fmt.terms]
+        if accumulator.n is not None and math.gcd(*sizes) % accumulator.n:
+            allowed = f"n that divides {math.gcd(*sizes)}" if sizes else "no n: one scale for all terms"
+            raise spec_error(f"GemmSpec: {accumulator} with operands {shown}", allowed, "Leave n out.")
+        if binary and blocks:
+            raise spec_error(
+                f"GemmSpec: operands {shown} and {', '.join(map(str, blocks.values()))}",
+                "binary32 scales beside other binary32 scales, or blocks with scales of powers of two (pow2)",
+                "Write /pow2 after the scaled cast.",
+            )
+    elif takes_scales(accumulator) and binary:
+        raise spec_error(
+            f"GemmSpec: {accumulator} with operands {shown}",
+            "blocks with scales that this instruction takes: powers of two (pow2, floor), or nvfp4",
+            "Write /pow2 or /floor after the scaled cast.",
+        )
+    elif accumulator.operand_casts is not None and not takes_scales(accumulator):
+        raise spec_error(
+            f"GemmSpec: operands {shown} with {accumulator}, whose registers know no scales",
+            "scaled(...) around it",
+            f"Write ': scaled({accumulator}, fp32)'.",
         )
 
 

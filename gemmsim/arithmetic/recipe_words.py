@@ -15,7 +15,21 @@ from .errors import SpecError, spec_error
 __all__ = ["RECIPES", "RecipeCall", "no_single_spec", "recipe_call"]
 
 #: The published recipes of ``gemmsim.recipes``.
-RECIPES = ("deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4")
+RECIPES = (
+    "deepseek_fp8",
+    "deepseek_v3",
+    "fp16_accumulate",
+    "hopper_fp8",
+    "hopper_fp8_current",
+    "mxfp4_hadamard",
+    "mxfp8",
+    "mxfp8_pretraining",
+    "nvfp4",
+    "nvfp4_pretraining",
+    "torchao_rowwise",
+    "torchao_rowwise_gw_hp",
+    "torchao_tensorwise",
+)
 
 _CALL = re.compile(r"\s*([A-Za-z]\w*)\s*(?:\(([^()]*)\)\s*)?")
 #: The recipe whose first argument is a spec, which may have brackets and commas of its own.

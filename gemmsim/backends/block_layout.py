@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from gemmsim.formats import FiniteFloatFormat, Sharing, TensorFormat
+from gemmsim.formats import FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
 
 __all__ = ["BlockDim", "arranged"]
 
@@ -31,6 +31,7 @@ def arranged(x: Tensor, fmt: TensorFormat, out: Tensor) -> tuple[list[BlockDim],
 
     The length is 0 if the last dimension is not divided.
     """
+    assert not isinstance(fmt, ScaledCast)  # those are computed with PyTorch's operators
     by_tensor = fmt.sharing is Sharing.TENSOR
     elements = isinstance(fmt, FiniteFloatFormat)
     at = 0 if by_tensor else fmt.dim % x.dim()

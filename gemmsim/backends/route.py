@@ -33,6 +33,7 @@ from .dtypes import fits
 from .epilogue import Finish
 from .epilogue_passes import finish_into, followed
 from .product import Product, Ran
+from .scaled_specs import kernel_spec
 
 __all__ = ["ROUTES", "Route", "RouteFacts", "explain", "facts_of", "gemm", "reads_windows", "run"]
 
@@ -358,6 +359,9 @@ def explain(spec: GemmSpec) -> Iterator[str]:
     The kernels come first, then the routes that may compute a product in their place. Where lists, tables or
     user-defined steps are in the way of all others, only their route is asked.
     """
+    if (kernel := kernel_spec(spec)) != spec:
+        yield f"kernels     compute {kernel}; scales, blocks and transforms are PyTorch's operators around it"
+        spec = kernel
     lists, *others = ROUTES
     for route in (lists,) if spec.needs_steps else reversed(others):
         yield from route.explain(spec)

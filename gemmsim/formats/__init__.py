@@ -52,6 +52,8 @@ from .rounding import RoundingMode as RoundingMode
 from .rounding import parse_overflow as parse_overflow
 from .rounding import parse_rounding as parse_rounding
 from .scaled_block import ScaledBlockFormat as ScaledBlockFormat
+from .scaled_cast import ScaledCast as ScaledCast
+from .scaled_cast import ScaledCastRule as ScaledCastRule
 from .specials import Specials as Specials
 from .supernormal import PowerTie as PowerTie
 from .supernormal import SupernormalFormat as SupernormalFormat

@@ -14,6 +14,7 @@ from .finite_float import FiniteFloatFormat
 from .fixed_format import FixedFormat
 from .rounding import Rounding, parse_rounding
 from .scaled_block import ScaledBlockFormat
+from .scaled_cast import ScaledCast, is_scaled_cast_name, parse_scaled_cast
 
 __all__ = [
     "TENSOR_FORMATS",
@@ -25,8 +26,8 @@ __all__ = [
 ]
 
 #: Formats of whole tensors: blocks share something, or rounding is no ``Cast``. New kinds join here, in both lines.
-TensorFormat: TypeAlias = BlockFloatFormat | FiniteFloatFormat | ScaledBlockFormat
-TENSOR_FORMATS = (BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat)
+TensorFormat: TypeAlias = BlockFloatFormat | FiniteFloatFormat | ScaledBlockFormat | ScaledCast
+TENSOR_FORMATS = (BlockFloatFormat, FiniteFloatFormat, ScaledBlockFormat, ScaledCast)
 
 _USAGE = (
     "XP[bits,frac](CSN), FP[sign|exponent|fraction,bias](FN), BFP[bits|8]{block}(SN), SBFP<XP..><FP..>{block}, "
@@ -63,7 +64,7 @@ _PATTERNS = patterns()
 
 def is_tensor_format_name(text: str) -> bool:
     """Whether ``text`` starts as names of ``TENSOR_FORMATS`` do; XP, which is a cast of single numbers, does not."""
-    if is_block_float_name(text) and not is_shorthand(text):
+    if is_scaled_cast_name(text) or (is_block_float_name(text) and not is_shorthand(text)):
         return True
     return is_shorthand(text) and not text.lstrip()[:2].upper() == "XP"
 
@@ -76,6 +77,8 @@ def parse_tensor_format(text: str | TensorFormat) -> TensorFormat:
     """
     if isinstance(text, TENSOR_FORMATS):
         return text
+    if isinstance(text, str) and is_scaled_cast_name(text):
+        return parse_scaled_cast(text)
     if not isinstance(text, str) or not is_shorthand(text):
         return parse_block_float(text)
     found = parse_shorthand(text)

@@ -36,6 +36,7 @@ from .rounding import (
     parse_rounding,
     rounding_names,
 )
+from .scaled_cast import is_scaled_cast_name, parse_scaled_cast
 
 __all__ = ["AnyFormat", "aliases", "names", "parse", "parse_cast", "parse_scalar", "register"]
 
@@ -125,6 +126,8 @@ def parse(text: str | AnyFormat) -> AnyFormat:
 
 def _grammar(text: str) -> str:
     """Which names ``text`` begins as; "single" for those of single numbers, which have no beginning in common."""
+    if is_scaled_cast_name(text):
+        return "scaled cast"
     if is_shorthand(text):
         return "shorthand"
     if is_block_name(text) and text.strip().lower() not in _REGISTERED:
@@ -148,6 +151,7 @@ _READERS: dict[str, Callable[[str], AnyFormat]] = {
     "shorthand": _of_shorthand,
     "block": parse_block,
     "block float": parse_block_float,
+    "scaled cast": parse_scaled_cast,
 }
 
 
@@ -161,7 +165,7 @@ def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
         return text
     grammar = _grammar(text) if isinstance(text, str) else ""
     found: AnyFormat | str = text
-    if grammar in ("shorthand", "block float"):
+    if grammar in ("shorthand", "block float", "scaled cast"):
         found = _READERS[grammar](str(text))
         if isinstance(found, FORMATS):
             return found

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, FixedFormat, TensorFormat
+from gemmsim.formats import BlockFloatFormat, FiniteFloatFormat, FixedFormat, ScaledBlockFormat, TensorFormat
 
 from .abi_constants import MODES
 
@@ -57,6 +57,7 @@ def tensor_numbers(fmt: TensorFormat) -> TensorNumbers:
         return TensorNumbers(BlockKind.SHARED_EXPONENT, fmt.bits, not fmt.symmetric, fmt.keep_infinity)
     if isinstance(fmt, FiniteFloatFormat):
         return TensorNumbers(BlockKind.FINITE_FLOATS, element=_float(fmt))
+    assert isinstance(fmt, ScaledBlockFormat)
     if isinstance(fmt.element, FiniteFloatFormat):
         # After scaling, a format of eight exponent bits reaches its own largest number. Without scaling,
         # the smaller range of float32 ends first.

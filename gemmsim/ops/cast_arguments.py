@@ -17,6 +17,7 @@ from gemmsim.formats import (
     OwnExponentFormat,
     Rounding,
     ScaledBlockFormat,
+    ScaledCast,
     TensorFormat,
     is_tensor_format_name,
     parse_cast,
@@ -106,6 +107,8 @@ def resolve_target(
         chosen = Rounding(chosen.mode, bits)
     if isinstance(found, ScaledBlockFormat):
         return replace(found, element=replace(found.element, rounding=chosen))
+    if isinstance(found, ScaledCast):
+        return replace(found, cast=replace(found.cast, rounding=chosen))
     return replace(found, rounding=chosen)
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gemmsim.backends import scaled_cast
 from gemmsim.backends.backend import backend_name, backend_of
 from gemmsim.backends.codebook import is_codebook
 from gemmsim.backends.convert import cast_into
-from gemmsim.formats import TENSOR_FORMATS, Cast, Sharing
+from gemmsim.formats import TENSOR_FORMATS, Cast, ScaledCast, Sharing
 from gemmsim.lowering.abi_constants import MAX_BATCH_DIMS
 
 from . import last_run
@@ -57,7 +58,9 @@ def quantize_into(
     bits = 0
     if cast.is_stochastic:
         bits = draw_seed() if seed is None else derive_seed(seed, stream)
-    if isinstance(cast, TENSOR_FORMATS):
+    if isinstance(cast, ScaledCast):
+        out.copy_(scaled_cast.quantized(x, cast, bits, site))
+    elif isinstance(cast, TENSOR_FORMATS):
         backend_of(x).quantize_tensor(x, cast, out, bits, site)
     elif out.dim() <= MAX_BATCH_DIMS and not is_codebook(cast):
         backend_of(x).quantize(x, cast, out, bits, site, start)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from ..formats import BlockFloatFormat, Cast, FixedFormat, Sharing, TensorFormat
+from ..formats import BlockFloatFormat, Cast, FixedFormat, ScaledCast, Sharing, TensorFormat
 from .philox import Site, element_draw
 from .rounding import round_value
 
@@ -75,6 +75,7 @@ def _block_of(index: tuple[int, ...], fmt: TensorFormat) -> tuple[int, ...]:
     dim = fmt.dim % len(index)
     if fmt.sharing is Sharing.INDEX:
         return (index[dim],)
+    assert not isinstance(fmt, ScaledCast)
     return (*index[:dim], index[dim] // fmt.block_size, *index[dim + 1 :])
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from ..arithmetic import Accumulator, GemmSpec, Lookup, Palette, SpecError, SpecLike
 from ..arithmetic.block_operands import takes_scales
-from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, Sharing, TensorFormat
+from ..formats import FP32, TENSOR_FORMATS, BlockFormat, Cast, FiniteFloatFormat, ScaledCast, Sharing, TensorFormat
+from . import scaled_operands
 from .blocked import Blocked, blocked
 from .dot import Dot, Log, check_known, total
 from .dyadic import lowest_exponent, multiply, to_float, to_units
@@ -56,6 +57,13 @@ def gemm(
         UnsupportedSpec: for an accumulator without a reference.
     """
     spec = GemmSpec.of(spec)
+    if isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast):
+        rows, columns = _matrix(a, "a"), _matrix(b, "b")
+        _check_shapes(rows, columns, b)
+        found = scaled_operands.multiply(
+            rows, columns, spec, seed if spec.fixed_seed is None else spec.fixed_seed, gemm
+        )
+        return _cast(found, spec.out, seed, Site.OUT, 0)
     work = _prepare(a, b, spec, seed, c, select, _Place(row0, a_start, b_start))
     result = [[to_float(total(which, dot), dot.unit) for which, dot in line] for line in _dots(work)]
     return _cast(result, spec.out, work.seed, Site.OUT, row0 * work.width)

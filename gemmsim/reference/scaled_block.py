@@ -72,6 +72,7 @@ def quantize_tensor(
         draws = [element_draw(seed, start + i, site, fmt.rounding.bits) for i in range(len(flat))]
     if isinstance(fmt, FiniteFloatFormat):
         return [_binary32(round_finite_float(x, fmt, draw)) for x, draw in zip(flat, draws, strict=True)]
+    assert isinstance(fmt, ScaledBlockFormat)
     result = list(flat)
     for places in blocks_of(shape, fmt):
         rounded = _block([flat[i] for i in places], fmt, [draws[i] for i in places])

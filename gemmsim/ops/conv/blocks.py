@@ -7,10 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import GemmSpec
+from gemmsim.arithmetic import GemmSpec, UnsupportedSpec
 from gemmsim.backends.encoding import second_scale_of
-from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, Sharing
+from gemmsim.backends.scaled_cast import largest_magnitude
+from gemmsim.formats import TENSOR_FORMATS, BlockFormat, FiniteFloatFormat, ScaledCast, Sharing
 
+from ..errors import message
 from ..product import blocks as block_product
 from ..product.blocks import Seconds
 from ..product.shapes import matmul_shape
@@ -32,10 +34,25 @@ def share(x: Tensor, weight: Tensor, spec: GemmSpec, bits: int) -> tuple[Tensor,
     for i, (fmt, site) in enumerate(((spec.a, Site.OPERAND_A), (spec.b, Site.OPERAND_B))):
         if isinstance(fmt, BlockFormat):
             found[i] = second_scale_of(operands[i], fmt)
+        elif isinstance(fmt, ScaledCast):
+            _check_one_row(fmt, spec)
+            if fmt.sharing is Sharing.TENSOR:
+                found[i] = largest_magnitude(operands[i])
         elif isinstance(fmt, TENSOR_FORMATS) and (isinstance(fmt, FiniteFloatFormat) or fmt.sharing is Sharing.TENSOR):
             operands[i] = quantize(operands[i], fmt, bits, site)
             spec = replace(spec, a=None) if i == 0 else replace(spec, b=None)
     return operands[0], operands[1], spec, (found[0], found[1])
+
+
+def _check_one_row(fmt: ScaledCast, spec: GemmSpec) -> None:
+    """``UnsupportedSpec`` for what windows, which are no rows of one matrix, have no meaning for."""
+    if fmt.rows > 1 or fmt.stored is not None or (fmt.hadamard and fmt.sharing is Sharing.TENSOR):
+        asked = f"convolution with operand {fmt} in {str(spec)!r}"
+        allowed = (
+            "scales for the tensor, a row or parts of one, without stored(...), and without a transform of a tensor"
+        )
+        do = "Take another scaled cast for convolutions, or leave these layers in bf16 by a rule."
+        raise UnsupportedSpec(message(asked, allowed, do))
 
 
 def blocks_matmul(

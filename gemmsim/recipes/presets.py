@@ -1,29 +1,17 @@
-"""Published ways to train in narrow formats, as values for ``spec=``.
-
-layer = gs.nn.QLinear(64, 32, spec=gs.recipes.hopper_fp8())
-
-Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. Those that were
-published scale their gradients, so that small ones do not vanish and large ones do not overflow; ``all_products``, for
-any spec of yours, does not. Weights, optimizer states and everything
-outside the three products are not theirs. docs/howto/recipes.md compares them.
-"""
+"""Recipes with one scale rule for all tensors, and one arithmetic for all products."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
 
-from ._keywords import takes_spec
-from .arithmetic import GemmSpec, SpecError, SpecLike
-from .formats import FormatError
-from .ops.errors import message
-from .ops.product.affine_formats import QAffineFormats
+from .._keywords import takes_spec
+from ..arithmetic import GemmSpec, SpecError, SpecLike
+from ..formats import FormatError
+from ..ops.errors import message
+from ..ops.product.affine_formats import QAffineFormats
 
 __all__ = ["all_products", "deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
 
 
 @cache
