@@ -15,6 +15,7 @@ from ..formats import (
     FloatFormat,
     Overflow,
     OwnExponentFormat,
+    ScaledCast,
     Specials,
     TensorFormat,
 )
@@ -66,9 +67,22 @@ class _Spec(Protocol):
     def casts(self) -> Iterator[Cast]: ...
 
 
+def _under_scales(spec: _Spec, lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What an accumulator says of groups and scales, in the words of binary32 scales where operands have such."""
+    formats = [fmt for fmt in (spec.a, spec.b) if isinstance(fmt, ScaledCast)]
+    if all(fmt.block_format is not None for fmt in formats):
+        return lines
+    words = {
+        "groups": "the terms that share the scales of both operands, as above from +0, total s",
+        "scales": "X = Xa * Xb in binary32; S = R(S + X * s) for the groups in order, exact before R, to "
+        + spec.accumulator.add_cast.words(),
+    }
+    return [(about, words.get(about, says)) for about, says in lines]
+
+
 def explain_spec(spec: _Spec) -> str:
     """What ``spec`` computes: operands, product, steps, order, overflow, output, arithmetic, random bits."""
-    lines = [("spec", str(spec)), *_operand_lines(spec), *spec.accumulator.explain_lines()]
+    lines = [("spec", str(spec)), *_operand_lines(spec), *_under_scales(spec, spec.accumulator.explain_lines())]
     lines += _overflow_lines(spec)
     result = "the accumulator's value" if spec.out is None else f"rounded to {spec.out.words()}"
     lines.append(("output", f"{result}, then to nearest even in the output tensor's dtype"))

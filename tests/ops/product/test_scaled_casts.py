@@ -260,3 +260,35 @@ def test_a_transform_alone_changes_little():
     spike = torch.zeros(1, 64)
     spike[0, 3] = 100.0
     assert gs.quantize(spike, "e2m1/sat@1x16/nvfp4/hadamard(16)").count_nonzero() >= 1
+
+
+def test_explanations_say_where_the_scales_enter():
+    said = gs.explain(FORMS)
+    assert "X = Xa * Xb in binary32; S = R(S + X * s)" in said and "compute e4m3 : hw(hopper, wgmma, e4m3)" in said
+    blocks = gs.explain("e4m3/sat@1x32/floor : scaled(fp32)")
+    assert "S = R(S + Xa * Xb * s)" in blocks and "compute mxfp8_e4m3 : scaled" in blocks
+    assert "fprop (input * weight):" in gs.explain("deepseek_v3")
+
+
+@pytest.mark.parametrize("recipe", ["hopper_fp8_current", "torchao_tensorwise", "torchao_rowwise", "mxfp4_hadamard"])
+def test_convolutions_of_one_position_are_linear_layers(recipe):
+    x, weight = torch.randn(2, 32, 3, 3), torch.randn(8, 32, 1, 1, requires_grad=True)
+    pixels = gs.qlinear(x.permute(0, 2, 3, 1), weight.flatten(1), None, recipe)
+    found = gs.qconv2d(x, weight, spec=recipe, seed=1)
+    assert torch.equal(found.permute(0, 2, 3, 1), pixels)
+    found.sum().backward()
+    assert weight.grad.isfinite().all()
+
+
+def test_windows_have_no_blocks_of_several_rows():
+    with pytest.raises(gs.UnsupportedSpec, match="leave these layers in bf16 by a rule"):
+        gs.qconv2d(torch.randn(1, 4, 5, 5), torch.randn(4, 4, 3, 3), spec="e4m3/sat@16x16 : scaled(fp32)")
+
+
+def test_scales_of_an_image_are_found_before_its_windows():
+    """Positions that a stride skips count for the tensor's scale."""
+    x, weight = torch.randn(1, 1, 4, 4), torch.randn(2, 1, 1, 1)
+    x[0, 0, 1, 1] = 1000.0
+    found = gs.qconv2d(x, weight, stride=2, spec="e2m1/sat@tensor * : scaled(fp32)")
+    kept = gs.quantize(x, "e2m1/sat@tensor")
+    assert torch.equal(found, gs.qconv2d(kept, weight, stride=2, spec=":fp32"))
