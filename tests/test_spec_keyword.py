@@ -44,6 +44,7 @@ _NUMBERS = "quantisers by the names of layers"
 OTHERS = {
     **dict.fromkeys(("GemmSpec", "QAffineFormats", "QAttentionFormats", "compare"), _PARTS),
     **dict.fromkeys(("MXAttentionConfig", "MXInferenceConfig", "MXLinearConfig", "reference.total"), _PARTS),
+    "rules": _PARTS,  # what kept layers compute
     **dict.fromkeys(("QMultiheadAttention", "QMultiheadAttention.from_float"), _PARTS),  # projection
     **{
         f"{layer}{method}": _MX

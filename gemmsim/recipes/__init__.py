@@ -10,6 +10,7 @@ docs/howto/recipes.md compares them.
 
 from __future__ import annotations
 
+from .kept_layers import rules as rules
 from .presets import all_products as all_products
 from .presets import deepseek_fp8 as deepseek_fp8
 from .presets import fp16_accumulate as fp16_accumulate
@@ -37,6 +38,7 @@ __all__ = [
     "mxfp8_pretraining",
     "nvfp4",
     "nvfp4_pretraining",
+    "rules",
     "torchao_rowwise",
     "torchao_rowwise_gw_hp",
     "torchao_tensorwise",

@@ -42,7 +42,8 @@ def test_recipes_are_values_with_a_source(recipe):
     assert "Source:" in recipe.__doc__ and ("arXiv:" in recipe.__doc__ or "torchao" in recipe.__doc__)
     assert all(spec is not None for spec in (value.fprop, value.dgrad, value.wgrad))
     assert recipe.__name__ in gs.recipes.__all__ and set(gs.recipes.__all__) == {r.__name__ for r in RECIPES} | {
-        "all_products"
+        "all_products",
+        "rules",
     }
 
 
@@ -130,3 +131,81 @@ def test_options():
     assert gs.recipes.hopper_fp8(margin=2).scale_margin == 2
     with pytest.raises(gs.SpecError, match="'e4m3', 'e5m2'"):
         gs.recipes.mxfp8("e4m4")
+
+
+def test_layers_that_stay_as_they_are():
+    net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 8))
+    rules = gs.recipes.rules(net, "deepseek_v3", last=1, keep=["0"])
+    assert rules == [("0", None), ("3", None), ("0", "deepseek_v3"), ("2", "deepseek_v3"), ("*", None)]
+    x = torch.randn(4, 16)
+    with gs.emulate(rules), gs.audit() as audit:
+        net(x)
+    specs = {record.module: record.spec for record in audit.records}
+    assert specs["0"] == specs["3"] == "native" and "@1x128" in str(specs["2"])
+    for wrong in ({"first": -1}, {"last": True}):
+        with pytest.raises(gs.SpecError, match="an integer from 0"):
+            gs.recipes.rules(net, "deepseek_v3", **wrong)
+    with pytest.raises(gs.SpecError, match="no torch.nn.Linear"):
+        gs.recipes.rules(nn.Conv2d(1, 1, 1), "deepseek_v3")
+
+
+def test_explanations_have_a_table_and_the_source():
+    said = gs.explain("nvfp4_pretraining")
+    assert "Source: NVIDIA" in said and "arXiv:2509.25149" in said
+    assert "wgrad    gradient  e2m1/sr16/sat  1x16       nvfp4" in said and "Hadamard of 16" in said
+    assert "sums of dgrad: hw(blackwell, mxf4nvf4, e2m1)" in said
+
+
+def by_hand(x, w, g, casts, inner, step=128):
+    """fprop, dgrad and wgrad with scales amax / 448 by loops: ``casts`` quantise (values, terms along the last dim)."""
+
+    def product(a, b):
+        total = torch.zeros(a[0].shape[0], b[0].shape[0])
+        for k in range(0, a[0].shape[1], step):
+            part = slice(k, k + step)
+            t = gs.qmatmul(a[0][:, part], b[0][:, part].t(), inner)
+            scale = a[1][:, k, None] * b[1][None, :, k]
+            total = (total.double() + t.double() * scale.double()).float()
+        return total
+
+    rows, blocks = casts
+    fprop = product(rows(x), blocks(w))
+    dgrad = product(rows(g), blocks(w.t().contiguous()))
+    kept = rows(x)[0] * rows(x)[1]
+    return fprop, dgrad, product(rows(g.t().contiguous()), rows(kept.t().contiguous()))
+
+
+def test_deepseek_v3_is_what_its_parts_are():
+    torch.manual_seed(0)
+    x, w, g = torch.randn(150, 260), torch.randn(140, 260), torch.randn(150, 140)
+
+    def scaled(t, rows):
+        d = torch.zeros_like(t)
+        for i in range(0, t.shape[0], rows):
+            for k in range(0, t.shape[1], 128):
+                d[i : i + rows, k : k + 128] = t[i : i + rows, k : k + 128].abs().max() / 448
+        return gs.quantize(t / d, "e4m3/sat"), d
+
+    found = by_hand(x, w, g, (lambda t: scaled(t, 1), lambda t: scaled(t, 128)), "hw(hopper, wgmma, e4m3)")
+    x.requires_grad_(), w.requires_grad_()
+    y = gs.qlinear(x, w, None, "deepseek_v3")
+    y.backward(g)
+    assert torch.equal(y, found[0]) and torch.equal(x.grad, found[1]) and torch.equal(w.grad, found[2])
+
+
+def test_transforms_of_both_operands_leave_the_exact_product():
+    """Without roundings the recipe of four bits is the product itself, but for binary32."""
+    x, w = torch.randn(64, 128), torch.randn(32, 128)
+    spec = "e8m23@1x32/margin(60)/hadamard(64,5)/gain(0.75) : scaled(fp32)"
+    assert torch.allclose(gs.qmatmul(x, w.t(), spec), x @ w.t(), rtol=1e-4, atol=1e-3)
+
+
+def test_stochastic_gradients_are_right_on_average():
+    """dgrad of MXFP4 with random bits: the mean of many seeds is within five standard errors of the exact one."""
+    torch.manual_seed(1)
+    g, w = torch.randn(2, 64), torch.randn(64, 2)
+    exact = g.double() @ w.double()
+    spec = gs.recipes.mxfp4_hadamard().dgrad
+    drawn = torch.stack([gs.qmatmul(g, w, spec, seed=s) for s in range(400)]).double()
+    error = (drawn.mean(0) - exact).abs() / (drawn.std(0) / 20)
+    assert error.max() < 5

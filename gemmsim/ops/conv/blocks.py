@@ -26,6 +26,9 @@ def share(x: Tensor, weight: Tensor, spec: GemmSpec, bits: int) -> tuple[Tensor,
     """Both operands with what a whole tensor shares done, the spec of what is left, and the tensors' scales.
 
     A window holds a part of a tensor, and several windows the same number: what belongs to the tensor is found before.
+
+    Raises:
+        UnsupportedSpec: for scales that several rows share, and transforms under a scale of the tensor.
     """
     if not spec.has_blocks:
         return x, weight, spec, (None, None)

@@ -8,6 +8,7 @@ from gemmsim.backends import route
 
 from .affine_formats import QAffineFormats, formats_named
 from .matmul import FormatsLike
+from .recipe_table import recipe_table, source_of
 
 __all__ = ["explain"]
 
@@ -16,8 +17,9 @@ __all__ = ["explain"]
 def explain(spec: FormatsLike) -> str:
     """What ``spec`` computes, step by step, and for each backend whether it runs it or why not.
 
-    Of ``QAffineFormats``, and of the word of a recipe, every product is explained and every quantiser listed. Nothing
-    is run or compiled, but the CPU library is loaded. ``SpecError`` for a spec that means nothing.
+    Of ``QAffineFormats``, and of the word of a recipe, a table of operands, scales and roundings comes first, then
+    every product; of a word with its source. Nothing is run or compiled, but the CPU library is loaded. ``SpecError``
+    for a spec that means nothing.
 
     Example:
         >>> print(gs.explain("e4m3 : fp16").splitlines()[3])
@@ -25,7 +27,8 @@ def explain(spec: FormatsLike) -> str:
     """
     named = formats_named(spec) if isinstance(spec, str) else None
     if named is not None:
-        return _explain_formats(named)
+        about = source_of(str(spec))
+        return "\n".join([*([about] if about else []), _explain_formats(named)])
     if isinstance(spec, QAffineFormats):
         return _explain_formats(spec)
     meaning = GemmSpec.of(spec)
@@ -51,7 +54,7 @@ def _backward(spec: GemmSpec) -> str:
 
 
 def _explain_formats(formats: QAffineFormats) -> str:
-    parts = [repr(formats)]
+    parts = [repr(formats), recipe_table(formats)]
     for role, words in (("fprop", "input * weight"), ("dgrad", "gradient * weight"), ("wgrad", "gradient * input")):
         meaning: GemmSpec | None = getattr(formats, role)
         text = "PyTorch's own product" if meaning is None else f"{meaning.explain()}\n{_backends(meaning)}"
