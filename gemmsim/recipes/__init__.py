@@ -11,6 +11,7 @@ docs/howto/recipes.md compares them.
 from __future__ import annotations
 
 from .kept_layers import rules as rules
+from .picture import svg as svg
 from .presets import all_products as all_products
 from .presets import deepseek_fp8 as deepseek_fp8
 from .presets import fp16_accumulate as fp16_accumulate
@@ -39,6 +40,7 @@ __all__ = [
     "nvfp4",
     "nvfp4_pretraining",
     "rules",
+    "svg",
     "torchao_rowwise",
     "torchao_rowwise_gw_hp",
     "torchao_tensorwise",

@@ -16,7 +16,7 @@ from gemmsim.emulation import Config
 
 
 def test_the_words_are_the_recipes():
-    assert sorted((*RECIPES, "all_products", "rules")) == sorted(gs.recipes.__all__)
+    assert sorted((*RECIPES, "all_products", "rules", "svg")) == sorted(gs.recipes.__all__)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -44,6 +44,7 @@ def test_recipes_are_values_with_a_source(recipe):
     assert recipe.__name__ in gs.recipes.__all__ and set(gs.recipes.__all__) == {r.__name__ for r in RECIPES} | {
         "all_products",
         "rules",
+        "svg",
     }
 
 
