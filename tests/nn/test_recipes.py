@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from support import ROOT
 from torch import nn
 
 import gemmsim as gs
@@ -210,3 +211,15 @@ def test_stochastic_gradients_are_right_on_average():
     drawn = torch.stack([gs.qmatmul(g, w, spec, seed=s) for s in range(400)]).double()
     error = (drawn.mean(0) - exact).abs() / (drawn.std(0) / 20)
     assert error.max() < 5
+
+
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs" / "recipes" / "pictures").glob("*.svg")), ids=lambda p: p.stem
+)
+def test_pictures_on_the_pages_are_of_todays_recipes(picture):
+    assert picture.read_text() == gs.recipes.svg(picture.stem)
+
+
+def test_pictures_of_any_formats():
+    drawn = gs.recipes.svg(gs.QAffineFormats(fprop="e4m3 : fp32 -> bf16"), title="a < b")
+    assert "a &lt; b" in drawn and "PyTorch's own product" in drawn.replace("&#x27;", "'") and ", to e8m7" in drawn
