@@ -25,6 +25,7 @@ NAMES = (
     "emulation_capture",
     "libraries",
     "search",
+    "recipes",
 )
 
 
