@@ -27,6 +27,7 @@ __all__ = [
 #: FP8 sums of Hopper's register over the whole sum ("fast accumulation"), and promoted to fp32 every 128 terms.
 _FAST = "scaled(hw(hopper, wgmma, e4m3), fp32)"
 _SPLIT = "scaled(promote(hw(hopper, wgmma, e5m2, e4m3), 128), fp32)"
+_SPLIT_E4M3 = "scaled(promote(hw(hopper, wgmma, e4m3), 128), fp32)"
 
 
 @cache
@@ -175,21 +176,25 @@ def torchao_tensorwise() -> QAffineFormats:
 def torchao_rowwise() -> QAffineFormats:
     """torchao's float8 training, recipe "rowwise": a power of two for each row or column along each sum, e4m3 for all.
 
-    ``scale = 2^floor(log2(448 / amax))`` with amax at least 1e-12; all products use fast accumulation.
+    ``scale = 2^floor(log2(448 / amax))`` with amax at least 1e-12. The forward product uses fast accumulation, both
+    gradients do not (since torchao 0.13; before, all did).
 
     Source: torchao.float8, ``Float8LinearRecipeName.ROWWISE`` and its documentation.
     """
     x = "e4m3/sat@row/pow2/least(1e-12)"
-    return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{x} : {_FAST}", wgrad=f"{x} : {_FAST}")
+    return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{x} : {_SPLIT_E4M3}", wgrad=f"{x} : {_SPLIT_E4M3}")
 
 
 @cache
 def torchao_rowwise_gw_hp() -> QAffineFormats:
     """torchao's float8 training, recipe "rowwise_with_gw_hp": rowwise, and the weight's gradient in bf16.
 
-    dgrad multiplies the gradient, scaled by rows, by the weight under one scale for the tensor.
+    dgrad multiplies the gradient, scaled by rows, by the weight under one scale for the tensor, without fast
+    accumulation.
 
     Source: torchao.float8, ``Float8LinearRecipeName.ROWWISE_WITH_GW_HP`` and its documentation.
     """
     x, w = "e4m3/sat@row/pow2/least(1e-12)", "e4m3/sat@tensor/pow2/least(1e-12)"
-    return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{x} * {w} : {_FAST}", wgrad="bf16 : hw(hopper, wgmma, bf16)")
+    return QAffineFormats(
+        fprop=f"{x} : {_FAST}", dgrad=f"{x} * {w} : {_SPLIT_E4M3}", wgrad="bf16 : hw(hopper, wgmma, bf16)"
+    )
