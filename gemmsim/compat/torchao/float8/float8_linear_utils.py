@@ -1,0 +1,148 @@
+"""``torchao.float8.float8_linear_utils``: what puts float8 layers into models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import nn
+
+import gemmsim as gs
+from gemmsim.formats.errors import shown
+from gemmsim.nn.undoing import naming
+from gemmsim.nn.weights import computed_parameter, own_forward
+
+from ..errors import LayoutError, message
+from .config import Float8LinearConfig, Float8LinearRecipeName, recipe_of
+from .float8_linear import Float8Linear
+
+__all__ = ["_auto_filter_for_recipe", "convert_to_float8_training", "swap_linear_layers"]
+
+FilterFn = Callable[[nn.Module, str], bool]
+
+
+def swap_linear_layers(
+    module: nn.Module,
+    from_float_func: Callable[[nn.Linear], nn.Linear],
+    *,
+    module_filter_fn: FilterFn | None = None,
+) -> nn.Module:
+    """Exchange the linear layers of ``module`` that ``module_filter_fn(layer, name)`` is true for, inner ones first.
+
+    The result is ``module``, or what a linear layer without others inside becomes; its name is "". What was converted
+    and what was left is logged (``gemmsim.nn.Conversion``). Layers whose weight or bias is no parameter, or whose
+    ``forward`` is an attribute of their own, or that have modules inside, are left. Errors name the layer, and
+    ``module`` is as it was.
+
+    Raises:
+        LayoutError: for a linear layer with modules inside, as ``module`` itself; a ShapeError, an AssertionError.
+        TypeError: for anything but a module.
+    """
+    return _swapped("torchao.swap_linear_layers", module, from_float_func, module_filter_fn)
+
+
+def convert_to_float8_training(
+    module: nn.Module,
+    *,
+    module_filter_fn: FilterFn | None = None,
+    config: Float8LinearConfig | None = None,
+) -> nn.Module:
+    """Make the linear layers of ``module`` that ``module_filter_fn(layer, name)`` is true for ``Float8Linear``.
+
+    Parameters stay the same objects under the same names. Results, what is left and errors as ``swap_linear_layers``.
+
+    Args:
+        config: of all layers; default: ``Float8LinearConfig()``, the recipe "tensorwise".
+
+    Raises:
+        LayoutError: for a linear layer with modules inside, as ``module`` itself; a ShapeError, an AssertionError.
+        TypeError: for anything but a module, and for another config.
+        ElementError: for dtypes that Hopper's instructions lack, without ``emulate``; a FormatError.
+
+    Example:
+        >>> from torch import nn
+        >>> from gemmsim.compat.torchao.float8 import convert_to_float8_training
+        >>> model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+        >>> model = convert_to_float8_training(model, module_filter_fn=lambda layer, name: layer.out_features % 16 == 0)
+        >>> [type(layer).__name__ for layer in model]
+        ['Float8Linear', 'ReLU', 'Linear']
+    """
+    make = partial(Float8Linear.from_float, config=Float8LinearConfig() if config is None else config)
+    return _swapped("torchao.convert_to_float8_training", module, make, module_filter_fn)
+
+
+def _swapped(
+    owner: str, module: nn.Module, make: Callable[[nn.Linear], nn.Module], chosen: FilterFn | None
+) -> nn.Module:
+    if not isinstance(module, nn.Module):
+        raise TypeError(message(f"{owner}: module={shown(module)}", "a module", "Give the model."))
+    if isinstance(module, nn.Linear) and (chosen is None or chosen(module, "")):
+        if next(module.children(), None) is not None:
+            asked = f"{owner} of a {type(module).__name__} with modules inside"
+            raise LayoutError(message(asked, "linear layers without", "Convert a model that contains it."))
+        return make(module)
+    decided: dict[str, str] = {}
+
+    def why(name: str, layer: nn.Module) -> tuple[str, bool]:
+        own = decided.get(name, "")
+        return (own, False) if own else ("no layer of this converter", True)
+
+    with gs.nn.Conversion.watched(owner, module, why):
+        _swap(module, "", make, chosen, decided)
+        gs.nn.call_children(module)
+    return module
+
+
+def _swap(
+    parent: nn.Module,
+    prefix: str,
+    make: Callable[[nn.Linear], nn.Module],
+    chosen: FilterFn | None,
+    decided: dict[str, str],
+) -> None:
+    """Exchange layers below ``parent``; note in ``decided`` why a chosen one stays."""
+    for name, child in list(parent.named_children()):
+        full = f"{prefix}.{name}" if prefix else name
+        _swap(child, full, make, chosen, decided)
+        if isinstance(child, nn.Linear) and (chosen is None or chosen(child, full)):
+            inside = next(child.children(), None) is not None
+            own = computed_parameter(child) or own_forward(child) or ("it has modules inside" if inside else "")
+            if own:
+                decided[full] = own
+                continue
+            with naming(full):
+                setattr(parent, name, make(child))
+
+
+def _auto_filter_for_recipe(recipe: str | Float8LinearRecipeName, filter_fqns: list[str]) -> FilterFn:
+    """A ``module_filter_fn`` that takes linear layers which torchao measured to be faster in float8 on an H100.
+
+    These have sizes that are multiples of 16 and above thresholds of the recipe, and no part of ``filter_fqns`` in
+    their name. Speed alone is behind them: here every layer can be converted.
+
+    Raises:
+        NotImplementedError: for "rowwise_with_gw_hp", which torchao has no thresholds for.
+        ElementError: for another recipe; a FormatError (ValueError) and an AssertionError.
+    """
+    found = recipe_of(recipe)
+    if found is Float8LinearRecipeName.ROWWISE_WITH_GW_HP:
+        allowed = "tensorwise, rowwise"
+        do = "Give a function of your own as module_filter_fn."
+        raise NotImplementedError(message(f"_auto_filter_for_recipe({found.value!r})", allowed, do))
+    worth = _worth_rowwise if found is Float8LinearRecipeName.ROWWISE else _worth_tensorwise
+    return partial(_auto_filter, worth=worth, filter_fqns=list(filter_fqns))
+
+
+def _auto_filter(mod: nn.Module, fqn: str, worth: Callable[[int, int], bool], filter_fqns: list[str]) -> bool:
+    if not isinstance(mod, nn.Linear) or any(part in fqn for part in filter_fqns):
+        return False
+    out_features, in_features = mod.weight.shape
+    return out_features % 16 == in_features % 16 == 0 and worth(out_features, in_features)
+
+
+def _worth_rowwise(n: int, k: int) -> bool:
+    return n > 2048 and k > 1024 and (n > 4096 or k > 2048)
+
+
+def _worth_tensorwise(n: int, k: int) -> bool:
+    return n > 1024 or k > 4096
