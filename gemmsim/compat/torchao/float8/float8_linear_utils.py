@@ -129,20 +129,26 @@ def _auto_filter_for_recipe(recipe: str | Float8LinearRecipeName, filter_fqns: l
         allowed = "tensorwise, rowwise"
         do = "Give a function of your own as module_filter_fn."
         raise NotImplementedError(message(f"_auto_filter_for_recipe({found.value!r})", allowed, do))
-    worth = _worth_rowwise if found is Float8LinearRecipeName.ROWWISE else _worth_tensorwise
-    return partial(_auto_filter, worth=worth, filter_fqns=list(filter_fqns))
+    by_rows = found is Float8LinearRecipeName.ROWWISE
+    chosen = _auto_filter_for_rowwise if by_rows else _auto_filter_for_tensorwise
+    return partial(chosen, filter_fqns=list(filter_fqns))
 
 
-def _auto_filter(mod: nn.Module, fqn: str, worth: Callable[[int, int], bool], filter_fqns: list[str]) -> bool:
-    if not isinstance(mod, nn.Linear) or any(part in fqn for part in filter_fqns):
-        return False
-    out_features, in_features = mod.weight.shape
-    return out_features % 16 == in_features % 16 == 0 and worth(out_features, in_features)
-
-
-def _worth_rowwise(n: int, k: int) -> bool:
+def _auto_filter_for_rowwise(mod: nn.Module, fqn: str, filter_fqns: list[str]) -> bool:
+    """Whether a layer is taken for "rowwise"."""
+    n, k = _sizes(mod, fqn, filter_fqns)
     return n > 2048 and k > 1024 and (n > 4096 or k > 2048)
 
 
-def _worth_tensorwise(n: int, k: int) -> bool:
+def _auto_filter_for_tensorwise(mod: nn.Module, fqn: str, filter_fqns: list[str]) -> bool:
+    """Whether a layer is taken for "tensorwise"."""
+    n, k = _sizes(mod, fqn, filter_fqns)
     return n > 1024 or k > 4096
+
+
+def _sizes(mod: nn.Module, fqn: str, filter_fqns: list[str]) -> tuple[int, int]:
+    """Output and input features; zeros for other modules, names with a part of ``filter_fqns``, no multiples of 16."""
+    if not isinstance(mod, nn.Linear) or any(part in fqn for part in filter_fqns):
+        return 0, 0
+    n, k = mod.out_features, mod.in_features
+    return (n, k) if n % 16 == k % 16 == 0 else (0, 0)

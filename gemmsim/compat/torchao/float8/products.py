@@ -98,7 +98,7 @@ def hopper_product(a: CastOperand, b: CastOperand, dtype: torch.dtype, fast: boo
 
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """float32 numbers in ``dtype``. As an operator of its own, a rounding stays one where compilers fuse conversions."""
+    """float32 numbers in ``dtype``; an operator of its own, which compilers do not fuse with other conversions."""
     return (gs.quantize(x, _HALVES[dtype]) if dtype in _HALVES else x).to(dtype)
 
 
