@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from . import distributed_utils as distributed_utils
     from . import float8_linear as float8_linear
     from . import float8_linear_utils as float8_linear_utils
+    from . import float8_ops as float8_ops
     from . import float8_scaling_utils as float8_scaling_utils
+    from . import float8_tensor as float8_tensor
     from . import float8_training_tensor as float8_training_tensor
     from . import float8_utils as float8_utils
     from . import fsdp_utils as fsdp_utils

@@ -18,6 +18,7 @@ __all__ = [
     "Float8GemmConfig",
     "Float8LinearConfig",
     "Float8LinearRecipeName",
+    "Float8TypeConfig",
     "ScalingGranularity",
     "ScalingType",
     "e4m3_dtype",
@@ -29,6 +30,14 @@ e4m3_dtype = torch.float8_e4m3fn
 e5m2_dtype = torch.float8_e5m2
 
 _LOG = logging.getLogger("gemmsim")
+
+
+@dataclass
+class Float8TypeConfig:
+    """The float8 types of operands and of gradients, on every device (torchao: others on AMD's MI300)."""
+
+    e4m3_dtype: torch.dtype = e4m3_dtype
+    e5m2_dtype: torch.dtype = e5m2_dtype
 
 
 class ScalingType(Enum):

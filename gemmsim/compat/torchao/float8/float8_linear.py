@@ -17,7 +17,7 @@ from gemmsim.ops.single_differentiation import differentiable_once
 from ..errors import LayoutError, StorageError, message
 from .config import CastConfig, Float8GemmConfig, Float8LinearConfig, ScalingGranularity, ScalingType
 from .float8_training_tensor import LinearMMConfig, ScaledMMConfig
-from .products import Operand, Plan, check_hardware, planned_product
+from .products import Operand, Plan, autocast_dtype, check_hardware, planned_product
 
 __all__ = ["Float8Linear", "matmul_with_hp_or_float8_args"]
 
@@ -154,10 +154,8 @@ class Float8Linear(gs.nn.Emulated, nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """``input @ weight.T + bias``."""
-        kind = input.device.type
-        if torch.is_autocast_enabled(kind):
-            input = input.to(torch.get_autocast_dtype(kind))
-        output = _matmul(input, self.weight, self.config)
+        dtype = autocast_dtype(input.device.type) if isinstance(input, Tensor) else None
+        output = _matmul(input if dtype is None else input.to(dtype), self.weight, self.config)
         return output if self.bias is None else output + self.bias.to(output.dtype)
 
     def extra_repr(self) -> str:
@@ -185,6 +183,9 @@ class Float8Linear(gs.nn.Emulated, nn.Linear):
         if not isinstance(mod, nn.Linear):
             asked = f"{_OWNER}.from_float of a {type(mod).__name__}"
             raise TypeError(message(asked, "a torch.nn.Linear", "Give convert_to_float8_training the model."))
+        if isinstance(mod, nn.LazyLinear):
+            asked = f"{_OWNER}.from_float of a lazy layer, whose weight has no size yet"
+            raise TypeError(message(asked, "layers that were called once", "Call the model with one input first."))
         refuse_own_forward(f"{_OWNER}.from_float", mod)
         refuse_computed(f"{_OWNER}.from_float", mod)
         with torch.device("meta"):

@@ -30,8 +30,8 @@ def swap_linear_layers(
     """Exchange the linear layers of ``module`` that ``module_filter_fn(layer, name)`` is true for, inner ones first.
 
     The result is ``module``, or what a linear layer without others inside becomes; its name is "". What was converted
-    and what was left is logged (``gemmsim.nn.Conversion``). Layers whose weight or bias is no parameter, or whose
-    ``forward`` is an attribute of their own, or that have modules inside, are left. Errors name the layer, and
+    and what was left is logged (``gemmsim.nn.Conversion``). Lazy layers are left, and layers whose weight or bias is no
+    parameter, whose ``forward`` is an attribute of their own, or that have modules inside. Errors name the layer, and
     ``module`` is as it was.
 
     Raises:
@@ -80,15 +80,14 @@ def _swapped(
         if next(module.children(), None) is not None:
             asked = f"{owner} of a {type(module).__name__} with modules inside"
             raise LayoutError(message(asked, "linear layers without", "Convert a model that contains it."))
-        return make(module)
-    decided: dict[str, str] = {}
-
-    def why(name: str, layer: nn.Module) -> tuple[str, bool]:
-        own = decided.get(name, "")
-        return (own, False) if own else ("no layer of this converter", True)
-
-    with gs.nn.Conversion.watched(owner, module, why):
-        _swap(module, "", make, chosen, decided)
+        made = make(module)
+        gs.nn.Conversion.of(owner, made, {"": type(module).__name__}).tell()
+        return made
+    left: dict[str, tuple[str, bool]] = {}
+    with gs.nn.Conversion.watched(
+        owner, module, lambda name, layer: left.get(name, ("no layer of this converter", True))
+    ):
+        _swap(module, "", make, chosen, left)
         gs.nn.call_children(module)
     return module
 
@@ -98,20 +97,29 @@ def _swap(
     prefix: str,
     make: Callable[[nn.Linear], nn.Module],
     chosen: FilterFn | None,
-    decided: dict[str, str],
+    left: dict[str, tuple[str, bool]],
 ) -> None:
-    """Exchange layers below ``parent``; note in ``decided`` why a chosen one stays."""
+    """Exchange layers below ``parent``; note in ``left`` why a linear layer stays, and whether that was asked for."""
     for name, child in list(parent.named_children()):
         full = f"{prefix}.{name}" if prefix else name
-        _swap(child, full, make, chosen, decided)
-        if isinstance(child, nn.Linear) and (chosen is None or chosen(child, full)):
-            inside = next(child.children(), None) is not None
-            own = computed_parameter(child) or own_forward(child) or ("it has modules inside" if inside else "")
-            if own:
-                decided[full] = own
-                continue
+        _swap(child, full, make, chosen, left)
+        if not isinstance(child, nn.Linear):
+            continue
+        if chosen is not None and not chosen(child, full):
+            left[full] = ("by module_filter_fn", True)
+        elif own := _own(child):
+            left[full] = (own, False)
+        else:
             with naming(full):
                 setattr(parent, name, make(child))
+
+
+def _own(layer: nn.Linear) -> str:
+    """Why a layer is left that the filter takes; empty for nothing."""
+    if isinstance(layer, nn.LazyLinear):  # which becomes a Linear when it is called
+        return "its weight has no size before its first call"
+    inside = next(layer.children(), None) is not None
+    return computed_parameter(layer) or own_forward(layer) or ("it has modules inside" if inside else "")
 
 
 def _auto_filter_for_recipe(recipe: str | Float8LinearRecipeName, filter_fqns: list[str]) -> FilterFn:

@@ -18,8 +18,10 @@ from .config import ScalingGranularity
 __all__ = [
     "EPS",
     "FP8_TYPES",
+    "IS_ROCM",
     "amax_to_scale",
     "compute_error",
+    "fp8_tensor_statistics",
     "is_row_major",
     "pad_tensor_for_matmul",
     "tensor_to_amax",
@@ -29,6 +31,8 @@ __all__ = [
 
 #: Tensors whose largest magnitude is below this have the scale of this.
 EPS = 1e-12
+#: Whether PyTorch was built for AMD's GPUs.
+IS_ROCM = torch.version.hip is not None
 FP8_TYPES = {torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
 
 
@@ -126,6 +130,17 @@ def to_fp8_saturated(x: Tensor, float8_dtype: torch.dtype) -> Tensor:
     """
     largest = largest_of(float8_dtype)
     return x.clamp(-largest, largest).to(float8_dtype)
+
+
+def fp8_tensor_statistics(tensor: Any, float8_dtype: torch.dtype) -> tuple[int, int]:
+    """How many elements of a ``Float8TrainingTensor`` are zero, and how many have the dtype's largest magnitude.
+
+    Raises:
+        ElementError: for another dtype; it is a ValueError and an AssertionError.
+    """
+    largest = largest_of(float8_dtype)
+    elements = tensor._data.float()
+    return int((elements == 0).sum()), int((elements.abs() == largest).sum())
 
 
 def is_row_major(stride: tuple[int, ...]) -> bool:

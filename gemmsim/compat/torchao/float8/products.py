@@ -18,8 +18,17 @@ from ..errors import ElementError, message
 from .config import ScalingGranularity
 from .float8_utils import tensor_to_scale, to_fp8_saturated
 
-__all__ = ["CastOperand", "Operand", "Plan", "cast_operand", "check_hardware", "decoded_product", "hopper_product"]
-__all__ += ["high_precision_product", "planned_product"]
+__all__ = [
+    "CastOperand",
+    "Operand",
+    "Plan",
+    "autocast_dtype",
+    "cast_operand",
+    "check_hardware",
+    "decoded_product",
+    "hopper_product",
+    "planned_product",
+]
 
 #: An operand's float8 dtype, whether rows along the sum have scales of their own, whether these are powers of two.
 Operand = tuple[torch.dtype, bool, bool]
@@ -66,17 +75,32 @@ def planned_product(a: Tensor, b: Tensor, plan: Plan) -> Tensor:
 
 def decoded_product(a: CastOperand, b: CastOperand, dtype: torch.dtype) -> Tensor:
     """PyTorch's own float32 product of the decoded operands, converted to ``dtype``."""
+    kind = a.data.device.type
+    left, right = a.decoded(), b.decoded()
     with torch._C.DisableTorchFunction():
-        return _rounded(torch.mm(a.decoded(), b.decoded()), dtype)
+        if autocast_dtype(kind) is None:
+            return _rounded(torch.mm(left, right), dtype)
+        with torch.autocast(kind, enabled=False):
+            return _rounded(torch.mm(left, right), dtype)
 
 
 def high_precision_product(a: Tensor, b: Tensor, emulated: bool) -> Tensor:
-    """PyTorch's own product; not emulated, of bfloat16 and float16 that of Hopper's instruction."""
+    """PyTorch's own product, under autocast in its dtype; not emulated, of bfloat16 and float16 that of Hopper's
+    instruction."""
+    dtype = autocast_dtype(a.device.type)
+    a, b = (a, b) if dtype is None else (a.to(dtype), b.to(dtype))
     if not emulated and a.dtype == b.dtype and a.dtype in _HALVES:
         name = _HALVES[a.dtype]
         return gs.qmatmul(a, b, f"{name} : hw(hopper, wgmma, {name})", out_dtype=a.dtype)
     with torch._C.DisableTorchFunction():
         return torch.mm(a, b)
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """What autocast converts to on a device; None where it is off."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return None
 
 
 def hopper_product(a: CastOperand, b: CastOperand, dtype: torch.dtype, fast: bool) -> Tensor:
