@@ -190,6 +190,15 @@ def test_gradients_of_each_sample(emulate):
     layer, x = made("tensorwise", emulate=emulate)[0], random(3, 4, 48)
     found = torch.func.vmap(lambda one: torch.func.functional_call(layer, dict(layer.named_parameters()), (one,)))(x)
     assert torch.equal(found, torch.stack([layer(one) for one in x]))
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+
+    def loss(given, one):
+        return torch.func.functional_call(layer, given, (one,)).square().sum()
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+    want = [torch.func.grad(loss)(parameters, one) for one in x]
+    for name, got in gradients.items():
+        assert torch.equal(got, torch.stack([one[name] for one in want]))
 
 
 def test_parameters_keys_hooks_and_mode_stay():
@@ -291,6 +300,8 @@ WORKER = """
 import copy
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from gemmsim.compat.torchao import float8
 mesh = init_device_mesh("cpu", (2,))
 for recipe, gathered in (("tensorwise", True), ("rowwise", False)):
@@ -320,6 +331,9 @@ for recipe, gathered in (("tensorwise", True), ("rowwise", False)):
         for optimizer in optimizers:
             optimizer.step()
         float8.precompute_float8_dynamic_scale_for_fsdp(net)
+    columns = parallelize_module(copy.deepcopy(alone), mesh, {"0": ColwiseParallel(output_layouts=Replicate())})
+    x = torch.randn(4, 32, generator=torch.Generator().manual_seed(5))
+    assert torch.equal(columns(x), alone(x))
 x = torch.tensor([1.0 + rank, -0.5])
 assert float8.float8_utils.tensor_to_amax(x, reduce_amax=True) == 2.0
 """
@@ -418,10 +432,8 @@ def test_autocast_and_mixed_dtypes(emulate):
 def test_gradients_have_no_derivative():
     layer, x = made("tensorwise")[0], random(2, 48).requires_grad_()
     (g,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
-    with pytest.raises(gs.GradError):
+    with pytest.raises(RuntimeError, match="differentiate twice"):
         g.sum().backward()
-    with pytest.raises(gs.GradError), torch.autograd.forward_ad.dual_level():
-        layer(torch.autograd.forward_ad.make_dual(x.detach(), x.detach()))
 
 
 def test_other_float8_types_are_emulated_only():

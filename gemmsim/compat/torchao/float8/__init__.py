@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .float8_linear import Float8Linear as Float8Linear
     from .float8_linear_utils import _auto_filter_for_recipe as _auto_filter_for_recipe
     from .float8_linear_utils import convert_to_float8_training as convert_to_float8_training
+    from .float8_tensor import Float8Tensor as Float8Tensor
     from .float8_training_tensor import Float8TrainingTensor as Float8TrainingTensor
     from .float8_training_tensor import GemmInputRole as GemmInputRole
     from .float8_training_tensor import LinearMMConfig as LinearMMConfig

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from gemmsim.formats.errors import shown, suggestion
-
-from ..errors import ElementError, message
+from ..errors import ElementError, message, shown
 
 __all__ = [
     "CastConfig",
@@ -247,8 +245,13 @@ def recipe_of(name: object) -> Float8LinearRecipeName:
     known = [recipe.value for recipe in Float8LinearRecipeName]
     if isinstance(name, str) and name in known:
         return Float8LinearRecipeName(name)
-    hint = suggestion(name, known) if isinstance(name, str) else ""
-    raise ElementError(message(f"float8 recipe {shown(name)}", ", ".join(known), hint or "Try 'rowwise'."))
+    raise ElementError(message(f"float8 recipe {shown(name)}", ", ".join(known), f"Try '{_nearest(name, known)}'."))
+
+
+def _nearest(name: object, known: list[str]) -> str:
+    from difflib import get_close_matches  # which only this message needs
+
+    return next(iter(get_close_matches(str(name)[:80], known, 1)), known[1])
 
 
 def _check_member(owner: str, name: str, value: object, kind: type) -> None:

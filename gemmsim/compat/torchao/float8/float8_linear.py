@@ -6,15 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 import gemmsim as gs
-from gemmsim.formats.errors import shown
 from gemmsim.nn.weights import refuse_computed, refuse_own_forward, take_hooks
-from gemmsim.ops.forward_mode import applied
 from gemmsim.ops.lazy_dynamo import allow_in_graph, assume_constant_result
-from gemmsim.ops.single_differentiation import differentiable_once
 
-from ..errors import LayoutError, StorageError, message
+from ..errors import LayoutError, StorageError, message, shown
 from .config import CastConfig, Float8GemmConfig, Float8LinearConfig, ScalingGranularity, ScalingType
 from .float8_training_tensor import LinearMMConfig, ScaledMMConfig
 from .products import Operand, Plan, autocast_dtype, check_hardware, planned_product
@@ -42,10 +40,10 @@ class _Products(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
 
     @staticmethod
-    @differentiable_once(_OWNER)
-    def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """``grad @ weight`` and ``grad.T @ x``, every operand cast anew along the sum, in the dtype of ``grad``."""
-        x, weight = saved
+        x, weight = ctx.saved_tensors
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad_x = planned_product(grad, weight, ctx.plans[1]).to(x.dtype)
@@ -103,7 +101,7 @@ def _matmul(x: Tensor, weight: Tensor, config: Float8LinearConfig) -> Tensor:
         asked = f"{_OWNER}: input of shape {tuple(x.shape)}, weight {tuple(weight.shape)}"
         raise LayoutError(message(asked, f"inputs (..., {weight.shape[1]})", "Change the last dimension."))
     rows = x.reshape(-1, x.shape[-1]) if x.shape[-1] else x.new_zeros(x.shape[:-1].numel(), 0)
-    out: Tensor = applied(_OWNER, _Products, rows, weight, _plans(config))
+    out: Tensor = _Products.apply(rows, weight, _plans(config))
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 

@@ -8,11 +8,10 @@ from functools import partial
 from torch import nn
 
 import gemmsim as gs
-from gemmsim.formats.errors import shown
 from gemmsim.nn.undoing import naming
 from gemmsim.nn.weights import computed_parameter, own_forward
 
-from ..errors import LayoutError, message
+from ..errors import LayoutError, message, shown
 from .config import Float8LinearConfig, Float8LinearRecipeName, recipe_of
 from .float8_linear import Float8Linear
 

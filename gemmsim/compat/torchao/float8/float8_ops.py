@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.formats.errors import shown
-
-from ..errors import StorageError, message
+from ..errors import StorageError, message, shown
 from .products import CastOperand, hopper_product
 
 __all__ = ["addmm_float8_unwrapped"]

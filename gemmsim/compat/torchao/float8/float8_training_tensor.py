@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gemmsim.formats.errors import shown
-
-from ..errors import LayoutError, StorageError, message
+from ..errors import LayoutError, StorageError, message, shown
 from .float8_utils import to_fp8_saturated
 from .products import CastOperand, decoded_product, hopper_product
 

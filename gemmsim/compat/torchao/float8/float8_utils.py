@@ -9,9 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gemmsim.formats.errors import shown
-
-from ..errors import ElementError, LayoutError, StorageError, message
+from ..errors import ElementError, LayoutError, StorageError, message, shown
 from ..quantization.utils import compute_error
 from .config import ScalingGranularity
 
@@ -69,10 +67,12 @@ def amax_to_scale(amax: Tensor, float8_dtype: torch.dtype, round_scales_to_power
 
 
 def _power_below(scale: Tensor) -> Tensor:
-    """2^floor(log2 scale) of float32 numbers without subnormals, log2 as float32 has it; 0 and NaN as they are."""
-    has = scale > 0
-    exponent = torch.where(has, scale, 1.0).to(torch.float64).log2().to(torch.float32).floor()
-    return torch.where(has, ((exponent.to(torch.int32) + 127) << 23).view(torch.float32), scale)
+    """2^floor(log2 scale), log2 rounded to float32; 0 and NaN as they are.
+
+    Both functions are computed in float64 and rounded, which gives every device the same bits.
+    """
+    exponent = scale.to(torch.float64).log2().to(torch.float32).floor()
+    return exponent.to(torch.float64).exp2().to(torch.float32)
 
 
 @torch.no_grad()

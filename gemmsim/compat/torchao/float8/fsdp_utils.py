@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from gemmsim.formats.errors import shown
-
-from ..errors import ElementError, message
+from ..errors import ElementError, message, shown
 from .float8_linear import Float8Linear
 
 __all__ = ["precompute_float8_dynamic_scale_for_fsdp"]

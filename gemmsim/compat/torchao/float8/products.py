@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 import gemmsim as gs
-from gemmsim.formats.errors import shown
-from gemmsim.ops.product.scaled_epilogue import finished
 
-from ..errors import ElementError, message
+from ..errors import ElementError, message, shown
 from .config import ScalingGranularity
 from .float8_utils import tensor_to_scale, to_fp8_saturated
 
@@ -115,10 +113,16 @@ def hopper_product(a: CastOperand, b: CastOperand, dtype: torch.dtype, fast: boo
     sums = gs.qmatmul(a.data.float(), b.data.float(), spec, out_dtype=torch.float32)
     down_a, down_b = a.scale.reciprocal(), b.scale.reciprocal()
     if a.scale.dim() == b.scale.dim() == 0:
-        return _rounded(finished(sums, down_a, down_b, None, None, torch.float32), dtype)
+        return _rounded(_scaled(sums, down_a * down_b), dtype)
     if fast:
         return _rounded(sums * down_b * down_a, torch.bfloat16).to(dtype)
     return _rounded(_rounded(sums, torch.bfloat16) * (down_a * down_b), torch.bfloat16).to(dtype)
+
+
+def _scaled(sums: Tensor, alpha: Tensor) -> Tensor:
+    """``sums * alpha``, exact in float64, rounded once to float32; a product of exactly zero is +0."""
+    exact = sums.double() * alpha.double()
+    return torch.where(exact == 0, 0.0, exact).float()
 
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
