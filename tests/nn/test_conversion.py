@@ -58,6 +58,8 @@ CONVERTERS = {
         lambda m: torchao.swap_linear_with_mx_linear(m, torch.float8_e4m3fn, 32), ["attend.out_proj", "one", "own"]),
     "torchao.quantize_": (
         lambda m: torchao.quantize_(m, torchao.MXFP8TrainingOpConfig()), ["attend.out_proj", "one", "own"]),
+    "torchao.convert_to_float8_training": (
+        torchao.float8.convert_to_float8_training, ["attend.out_proj", "one", "own"]),
     "torchmx.quantize_linear_": (
         lambda m: quantize_linear_(m, QLinearConfig(*[MXConfig("float8_e4m3", 32)] * 2)),
         ["attend.out_proj", "one", "own"]),

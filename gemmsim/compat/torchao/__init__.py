@@ -1,4 +1,4 @@
-"""torchao's MX and NVFP4 names, defaults, layouts and errors (``torchao.prototype.mx_formats``).
+"""torchao's names, defaults, layouts and errors: MX and NVFP4 (``torchao.prototype.mx_formats``), ``torchao.float8``.
 
 Conversions give torchao's bits: of its main branch, and with ``compat=`` of 0.18.0 and 0.6.1. torchao is not needed.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..._lazy import exports
 
 if TYPE_CHECKING:
+    from . import float8 as float8
     from . import prototype as prototype
     from . import quantization as quantization
     from .conversions import get_fp_scale as get_fp_scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gemmsim as gs
 
-__all__ = ["ElementError", "LayoutError", "StorageError", "message"]
+__all__ = ["ElementError", "LayoutError", "StorageError", "message", "shown"]
 
 
 class ElementError(gs.FormatError, AssertionError):
@@ -22,3 +22,9 @@ class LayoutError(gs.ShapeError, AssertionError):
 def message(asked: str, allowed: str, do: str) -> str:
     """The three parts of an error: what was asked, what is allowed, what to do."""
     return f"{asked}; allowed: {allowed}.\n  {do}"
+
+
+def shown(value: object) -> str:
+    """``repr(value)`` for a message, of which a long one keeps its beginning."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:150]}... ({len(text)} characters)"

@@ -1,0 +1,12 @@
+"""``torchao.float8.distributed_utils``."""
+
+from __future__ import annotations
+
+from .float8_training_tensor import Float8TrainingTensor
+
+__all__ = ["tensor_already_casted_to_fp8"]
+
+
+def tensor_already_casted_to_fp8(tensor: object) -> bool:
+    """Whether this is a ``Float8TrainingTensor``."""
+    return isinstance(tensor, Float8TrainingTensor)
