@@ -1,4 +1,4 @@
-"""What the casts and the sum of a product lose: operands that become zero, that saturate, and the bias of the result."""
+"""What the casts and the sum of a product lose: operands that become zero or saturate, and the bias of the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cast_losses(x: Tensor, cast: object, seed: int = 0) -> CastLosses:
     """What the cast of an operand loses.
 
     Of a cast with a Hadamard transform the elements are those behind the transform, whose signs are drawn here. An
-    element is out of range where its magnitude over its scale, times the gain, exceeds the largest number of the format.
+    element is out of range where its magnitude over its scale, times the gain, exceeds the format's largest number.
 
     Args:
         x: (rows, terms), float32; the sum runs along the last dimension.

@@ -1,10 +1,11 @@
-"""Training recipes with one part taken away: by an edit of the text of their products, or of which layers they cover."""
+"""Training recipes with one part taken away, by an edit of the text of their products or of which layers they cover."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import gemmsim as gs
 
@@ -188,9 +189,11 @@ def variant(recipe: str, without: str) -> Variant:
         return Variant(recipe, without, str(formats), True)
     known = {part.name: part for part in PARTS[recipe]}
     if without not in known:
-        raise StudyError(f"{recipe} has no part {without!r}; allowed: {', '.join(known)}.{nearest(without, known)}")
+        raise StudyError(
+            f"{recipe} has no part {without!r}; allowed: {', '.join(known)}.{nearest(without, list(known))}"
+        )
     edit = known[without].edit
     if edit is None:
         return Variant(recipe, without, str(formats), False)
-    edited = {role: edit(role, str(getattr(formats, role))) for role in _ROLES}
+    edited: dict[str, Any] = {role: edit(role, str(getattr(formats, role))) for role in _ROLES}
     return Variant(recipe, without, str(replace(formats, **edited)), True)

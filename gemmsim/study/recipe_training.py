@@ -119,7 +119,7 @@ class Gpt(Network):
 
 
 class Patches(nn.Module):
-    """A convolution of 3 x 3 pixels, padded by one, as a product of patches and filters: ``linear`` of (pixels, 9 C)."""
+    """A convolution of 3 x 3 pixels, padded by one, as a product of patches, (pixels, 9 C), and filters."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -252,9 +252,11 @@ def _look(
             capture_layers(
                 model, (inputs,), path, layers=list(formats), roles=ROLES, loss=lambda logits: net.loss(logits, wanted)
             )
-        for layer, given in formats.items():
+        for place, (layer, given) in enumerate(formats.items()):
             x, w, g = (TensorFile(path, f"{layer}/{part}").load() for part in ("input", "weight", "grad"))
             pairs = {"fprop": (x, w), "dgrad": (g, w.mT), "wgrad": (g.mT, x.mT)}
             for role, (a, b) in pairs.items():
-                lost = product_losses(a.contiguous(), b.contiguous(), getattr(given, role), seed=step)
+                # Bits of their own for each product: with the same ones, errors of products would not be independent.
+                bits = (seed << 32) + (step << 12) + 8 * place + 2 * ROLES.index(role)
+                lost = product_losses(a.contiguous(), b.contiguous(), getattr(given, role), seed=bits)
                 done.lost[role].append(lost)

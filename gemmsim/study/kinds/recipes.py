@@ -1,4 +1,4 @@
-"""Which part of a published training recipe matters: a small GPT and a small convolutional network, bf16 beside each."""
+"""Which part of a published training recipe matters? A small GPT and a small convolutional network, beside bf16."""
 
 from __future__ import annotations
 
@@ -132,10 +132,8 @@ class Recipes(Kind[RecipesParameters]):
         kept = at["kept"].split(",") if at["kept"] else []
         net = inputs.networks[at["network"]]
         done = train_recipe(net, at["formats"], kept, steps=at["steps"], seed=cell.seed, looks=at["looks"])
-        return {
-            **_losses(done),
-            **{f"{role}_{name}": value for role in ROLES for name, value in _lost(done.lost[role])},
-        }
+        lost = {f"{role}_{name}": value for role in ROLES for name, value in _lost(done.lost[role])}
+        return {**_losses(done), **lost}
 
     def table(self, rows: Sequence[Row]) -> Any:
         """Losses, what products lose, and what became of the published statements."""
@@ -164,7 +162,7 @@ def _losses(done: Training) -> dict[str, Scalar]:
         "accuracy": done.accuracy,
         "diverged": not finite,
         "every": every,
-        "curve": " ".join(f"{loss:.5g}" for loss in means),
+        "curve": " ".join(f"{loss:.6g}" for loss in means),
     }
 
 

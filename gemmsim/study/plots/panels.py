@@ -26,7 +26,7 @@ class Panel:
 def draw_panels(columns: Sequence[Sequence[Panel]], finding: str, subject: str, x: str, path: Path) -> None:
     """Writes the picture to ``path`` (.png or .svg): panels of a column from top to bottom, below each other."""
     rows = max((len(column) for column in columns), default=1)
-    drawn = style.figure(width=7.2 * max(len(columns), 1), height=1.3 + 2.3 * rows)
+    drawn = style.figure(width=6.6 * max(len(columns), 1), height=1.3 + 2.3 * rows)
     grid = drawn.subplots(rows, max(len(columns), 1), squeeze=False)
     labelled = []
     for number, column in enumerate(columns):
@@ -38,14 +38,13 @@ def draw_panels(columns: Sequence[Sequence[Panel]], finding: str, subject: str, 
             labelled.append((axes, _draw(axes, column[place])))
             if place == len(column) - 1:
                 axes.set_xlabel(x)
-    style.titled(drawn, grid[0][0], finding, "")
-    grid[0][0].set_title("")
+    style.titled(drawn, grid[0][0], finding, subject)
     for number, column in enumerate(columns):
         for place, panel in enumerate(column):
             above = f"{subject}\n" if (place, number) == (0, 0) else ""
             grid[place][number].set_title(above + panel.title, loc="left", fontsize=9.5, color="0.35")
     # Room at the right of each column for the names of its lines.
-    drawn.get_layout_engine().set(wspace=0.32, rect=(0, 0, 1 - 0.2 / max(len(columns), 1), 1))
+    drawn.get_layout_engine().set(wspace=0.25, rect=(0, 0, 1 - 0.22 / max(len(columns), 1), 1))
     drawn.get_layout_engine().execute(drawn)
     for axes, ends in labelled:
         style.label_ends(axes, ends)
