@@ -90,9 +90,7 @@ def _needed(recipe: str, without: str, published: str, place: str, column: str =
 
 CLAIMS = (
     Claim("hopper_fp8_current", FULL, "bf16", 0.005, "matches 16-bit training", _FP8, networks=_BOTH),
-    _needed(
-        "hopper_fp8_current", "scales", "scales keep tensors in range", "arXiv:2209.05433", "dgrad_zero"
-    ),
+    _needed("hopper_fp8_current", "scales", "scales keep tensors in range", "arXiv:2209.05433", "dgrad_zero"),
     _needed("hopper_fp8_current", "promotion", "promotion makes sums more exact", f"{_V3}.2", "wgrad_error"),
     Claim("deepseek_v3", FULL, "bf16", 0.0025, "below 0.25 %", f"{_V3} and appendix B", printed=True),
     _needed("deepseek_v3", "blocks", "fine-grained scales reduce quantisation errors", f"{_V3}.2", "fprop_error"),
@@ -111,7 +109,7 @@ CLAIMS = (
     _needed("mxfp4_hadamard", "stochastic", "unbiased gradients give better updates", _MXFP4),
     _needed("mxfp4_hadamard", "hadamard", "transforms bound the variance", _MXFP4, "wgrad_error"),
     _needed("mxfp4_hadamard", "stochastic", "gradients are unbiased", _MXFP4, "dgrad_bias"),
-    _needed("mxfp4_hadamard", "gain", "3/4 keeps elements in range", "arXiv:2502.20586, algorithm 1", "dgrad_saturated"),
+    _needed("mxfp4_hadamard", "gain", "3/4 keeps all in range", "arXiv:2502.20586, algorithm 1", "dgrad_saturated"),
 )
 
 

@@ -67,13 +67,9 @@ CHANGED = {
         "wgrad": f"e4m3/sat@row/divide * e4m3/sat@row/divide/stored(e4m3/sat@row/divide) : {V3}",
     },
     ("deepseek_v3", "stored"): {"wgrad": f"e4m3/sat@1x128/divide : {V3}"},
-    ("mxfp8_pretraining", "round-up"): {role: "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)" for role in ROLES},
-    ("mxfp8_pretraining", "e4m3-gradients"): {
-        role: "mxfp8_e5m2/rceil * mxfp8_e4m3/rceil : hw(blackwell, mxf8f6f4, e5m2, e4m3)" for role in ROLES[1:]
-    },
-    ("mxfp8_pretraining", "blocks"): {
-        role: "e4m3/sat@tensor/divide/pow2 : scaled(hw(blackwell, tcgen05, e4m3))" for role in ROLES
-    },
+    ("mxfp8_pretraining", "round-up"): dict.fromkeys(ROLES, "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)"),
+    ("mxfp8_pretraining", "e4m3-gradients"): dict.fromkeys(ROLES[1:], "mxfp8_e5m2/rceil * mxfp8_e4m3/rceil : hw(blackwell, mxf8f6f4, e5m2, e4m3)"),
+    ("mxfp8_pretraining", "blocks"): dict.fromkeys(ROLES, "e4m3/sat@tensor/divide/pow2 : scaled(hw(blackwell, tcgen05, e4m3))"),
     ("mxfp8_pretraining", "bf16-layers"): {},
     ("nvfp4_pretraining", "hadamard"): {"wgrad": f"{SR} * e2m1/sat@1x16/nvfp4 : hw(blackwell, mxf4nvf4, e2m1)"},
     ("nvfp4_pretraining", "stochastic"): {
@@ -85,24 +81,16 @@ CHANGED = {
         "dgrad": f"{SR} * e2m1/sat@1x16/nvfp4 : hw(blackwell, mxf4nvf4, e2m1)",
     },
     ("nvfp4_pretraining", "bf16-layers"): {},
-    ("mxfp4_hadamard", "hadamard"): {
-        role: "e2m1/sr16/sat@1x32/floor/gain(0.75) : hw(blackwell, mxf4, e2m1)" for role in ROLES[1:]
-    },
-    ("mxfp4_hadamard", "stochastic"): {
-        role: "e2m1/sat@1x32/floor/hadamard(64,0)/gain(0.75) : hw(blackwell, mxf4, e2m1)" for role in ROLES[1:]
-    },
-    ("mxfp4_hadamard", "gain"): {
-        role: "e2m1/sr16/sat@1x32/floor/hadamard(64,0) : hw(blackwell, mxf4, e2m1)" for role in ROLES[1:]
-    },
-    ("mxfp4_hadamard", "all-three"): {
-        role: "e2m1/sat@1x32/floor : hw(blackwell, mxf4, e2m1)" for role in ROLES[1:]
-    },
+    ("mxfp4_hadamard", "hadamard"): dict.fromkeys(ROLES[1:], "e2m1/sr16/sat@1x32/floor/gain(0.75) : hw(blackwell, mxf4, e2m1)"),
+    ("mxfp4_hadamard", "stochastic"): dict.fromkeys(ROLES[1:], "e2m1/sat@1x32/floor/hadamard(64,0)/gain(0.75) : hw(blackwell, mxf4, e2m1)"),
+    ("mxfp4_hadamard", "gain"): dict.fromkeys(ROLES[1:], "e2m1/sr16/sat@1x32/floor/hadamard(64,0) : hw(blackwell, mxf4, e2m1)"),
+    ("mxfp4_hadamard", "all-three"): dict.fromkeys(ROLES[1:], "e2m1/sat@1x32/floor : hw(blackwell, mxf4, e2m1)"),
     ("torchao_tensorwise", "scales"): {
         "fprop": f"e4m3/sat : {HOPPER}",
         "dgrad": "e5m2/sat * e4m3/sat : promote(hw(hopper, wgmma, e5m2, e4m3), 128)",
         "wgrad": "e5m2/sat * e4m3/sat : promote(hw(hopper, wgmma, e5m2, e4m3), 128)",
     },
-    ("torchao_rowwise", "rows"): {role: f"e4m3/sat@tensor/pow2/least(1e-12) : {V3}" for role in ROLES},
+    ("torchao_rowwise", "rows"): dict.fromkeys(ROLES, f"e4m3/sat@tensor/pow2/least(1e-12) : {V3}"),
     ("torchao_rowwise_gw_hp", "bf16-wgrad"): {"wgrad": f"e4m3/sat@row/pow2/least(1e-12) : {V3}"},
 }  # fmt: skip
 
