@@ -14,7 +14,7 @@ from ..cells import Cell, Row, Scalar, columns
 from ..errors import StudyError, nearest
 from ..parameters import Parameters, at_least, choice, option, some_of
 from ..recipe_claims import judged
-from ..recipe_parts import BASELINE, FULL, RECIPES, Variant, part_names, variants
+from ..recipe_parts import BASELINE, FULL, PARTS, RECIPES, Variant, part_names, variants
 from ..recipe_training import NETWORKS, Network, Training, network, train_recipe
 from .kind import Kind
 from .recipes_shown import draw, found, tables
@@ -30,10 +30,12 @@ def _parts(given: Any, name: str) -> tuple[str, ...]:
     known = part_names()
     listed = given.split(",") if isinstance(given, str) else list(given)
     words = [str(word).strip() for word in listed]
-    if words == ["none"] or not words:
-        return ()
+    if words == ["none"]:
+        return ("none",)
     if words == ["all"]:
         return known
+    if not words:
+        raise StudyError(f"{name} lists no part. Give all, none, or some of {', '.join(known)}.")
     for word in words:
         if word not in known:
             hint = nearest(word, [*known, "all", "none"])
@@ -65,6 +67,12 @@ class RecipesParameters(Parameters):
         super().__post_init__()
         if self.looks > self.steps:
             raise StudyError(f"looks = {self.looks}; allowed: 1 to the number of steps, {self.steps}.")
+        there = {part.name: None for recipe in self.recipes for part in PARTS[recipe]}
+        absent = [part for part in self.without if part not in there]
+        if absent and self.without not in (part_names(), ("none",)):
+            raise StudyError(
+                f"without has {absent[0]!r}, which is no part of {', '.join(self.recipes)}; allowed: {', '.join(there)}."
+            )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ __all__ = ["draw", "found", "tables"]
 
 def tables(rows: Sequence[Row], title: str, metric: str) -> Any:
     """Losses; what products lose; published statements."""
-    return Group(_losses(rows, title, metric), _products(rows), _claims(judged(rows, metric), metric))
+    judgements = judged(rows, metric)
+    told = [_claims(judgements, metric)] if judgements else []
+    return Group(_losses(rows, title, metric), _products(rows), *told)
 
 
 def found(rows: Sequence[Row], judgements: Sequence[Judgement], metric: str) -> str:

@@ -57,6 +57,7 @@ def test_cells_and_their_labels():
     assert not any(cell.stochastic for cell in cells)
     assert sum(len(parts) for parts in PARTS.values()) + len(PARTS) == 32
     alone = study.kind("recipes")(without="none", networks="conv", seeds=1)
+    assert study.kind("recipes")(**alone.parts[0].given()).parts == alone.parts
     assert len(alone.cells()) == 6 and [cell.stochastic for cell in alone.cells()][-2:] == [True, True]
 
 
@@ -210,6 +211,11 @@ def test_claims_name_parts_that_there_are():
     [
         ({"recipes": "nvfp4_pretrainin"}, "allowed: hopper_fp8_current, .* Did you mean 'nvfp4_pretraining'"),
         ({"without": "hadamar"}, "allowed: all, none, or some of .* Did you mean 'hadamard'"),
+        ({"without": []}, "lists no part. Give all, none"),
+        (
+            {"recipes": "mxfp4_hadamard", "without": "scales"},
+            "'scales', which is no part of mxfp4_hadamard; allowed: had",
+        ),
         ({"networks": "mlp"}, "allowed: gpt, conv"),
         ({"steps": 0}, "1 to 100000"),
         ({"steps": 2}, "looks = 3; allowed: 1 to the number of steps, 2"),
