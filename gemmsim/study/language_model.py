@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import gemmsim as gs
 
-__all__ = ["LanguageModel", "Text", "Training", "load_text", "train"]
+__all__ = ["LanguageModel", "Text", "Training", "load_text", "loss_of", "model_of", "rate_at", "train", "windows_of"]
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -130,7 +130,7 @@ def train(
         losses = []
         for step in range(steps):
             for group in optimizer.param_groups:
-                group["lr"] = _rate(step, steps)
+                group["lr"] = rate_at(step, steps)
             starts = torch.randint(len(text.train) - model.CONTEXT, (batch,), generator=generator)
             loss = _loss(model, text.train, starts)
             optimizer.zero_grad()
@@ -146,12 +146,22 @@ def train(
         torch.set_rng_state(random_state)
 
 
-def _rate(step: int, steps: int) -> float:
+def rate_at(step: int, steps: int) -> float:
+    """Learning rate of a step: up over 20 steps, then down by a cosine."""
     warm = min(1.0, (step + 1) / 20)
     return 4e-3 * warm * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def _loss(model: LanguageModel, numbers: Tensor, starts: Tensor) -> Tensor:
-    windows = torch.stack([numbers[start : start + model.CONTEXT + 1] for start in starts.tolist()])
-    logits = model(windows[:, :-1])
+def windows_of(numbers: Tensor, starts: Tensor) -> Tensor:
+    """Pieces of the text, a character longer than the context, (starts, context + 1)."""
+    return torch.stack([numbers[start : start + LanguageModel.CONTEXT + 1] for start in starts.tolist()])
+
+
+def loss_of(logits: Tensor, windows: Tensor) -> Tensor:
+    """Mean cross entropy of the next character, nats; ``logits`` are those of ``windows[:, :-1]``."""
     return functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+
+
+def _loss(model: LanguageModel, numbers: Tensor, starts: Tensor) -> Tensor:
+    windows = windows_of(numbers, starts)
+    return loss_of(model(windows[:, :-1]), windows)

@@ -30,6 +30,7 @@ _KINDS = {
     "integer": "kinds.integer:IntegerStudy",
     "layers": "kinds.layers:Layers",
     "order": "kinds.order:Order",
+    "recipes": "kinds.recipes:Recipes",
     "sliced": "kinds.sliced:Slicing",
     "sr": "kinds.stochastic_rounding:RandomBits",
     "swamping": "kinds.swamping:Swamping",
