@@ -21,6 +21,7 @@ from gemmsim.compat.torchao.float8 import (
     Float8GemmConfig,
     Float8Linear,
     Float8LinearConfig,
+    ScalingType,
     convert_to_float8_training,
     float8_linear_utils,
     precompute_float8_dynamic_scale_for_fsdp,
@@ -376,7 +377,7 @@ def test_autocast_and_mixed_dtypes(emulate):
         y = layer(x)
     assert y.dtype == torch.bfloat16 and torch.equal(y, layer(x.bfloat16()))
     plain = made("tensorwise", emulate=emulate)[0]
-    off = {f"cast_config_{name}": CastConfig(DISABLED) for name in ("input", "weight", "grad_output")}
+    off = {f"cast_config_{name}": CastConfig(ScalingType.DISABLED) for name in ("input", "weight", "grad_output")}
     plain.config = Float8LinearConfig(**off, emulate=emulate)
     with torch.autocast("cpu", torch.bfloat16):
         y = plain(x)
