@@ -90,8 +90,14 @@ CHANGED = {
         "dgrad": "e5m2/sat * e4m3/sat : promote(hw(hopper, wgmma, e5m2, e4m3), 128)",
         "wgrad": "e5m2/sat * e4m3/sat : promote(hw(hopper, wgmma, e5m2, e4m3), 128)",
     },
-    ("torchao_rowwise", "rows"): dict.fromkeys(ROLES, f"e4m3/sat@tensor/pow2/least(1e-12) : {V3}"),
-    ("torchao_rowwise_gw_hp", "bf16-wgrad"): {"wgrad": f"e4m3/sat@row/pow2/least(1e-12) : {V3}"},
+    ("torchao_rowwise", "rows"): {
+        "fprop": f"e4m3/sat@tensor/pow2/least(1e-12) : {V3}",
+        "dgrad": f"e4m3/sat@tensor/pow2/least(1e-12) : scaled(promote({HOPPER}, 128))",
+        "wgrad": f"e4m3/sat@tensor/pow2/least(1e-12) : scaled(promote({HOPPER}, 128))",
+    },
+    ("torchao_rowwise_gw_hp", "bf16-wgrad"): {
+        "wgrad": f"e4m3/sat@row/pow2/least(1e-12) : scaled(promote({HOPPER}, 128))"
+    },
 }  # fmt: skip
 
 
