@@ -62,7 +62,7 @@ class BlackBox:
             raise probe_error(f"the shape {shape}", "M, N and K of 1 or more", "Give other numbers.")
         if not isinstance(dtype, torch.dtype) or dtype.is_complex or dtype == torch.bool:
             raise probe_error(f"dtype={dtype!r}", "torch dtypes of real numbers", "Give one, such as torch.float32.")
-        self.f, self.shape, self.dtype, self.device = f, shape, dtype, torch.device(device)
+        self.f, self.shape, self.dtype, self.device = f, shape, dtype, _usable(device)
         self.name = name_of(f)
         self.calls = 0
         self.out_dtype: str | None = None
@@ -145,6 +145,17 @@ class BlackBox:
             )
         self.out_dtype = kind
         return result.detach().to("cpu", torch.float64).numpy()
+
+
+def _usable(device: str) -> torch.device:
+    """The device of a name, which has to be there."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        said = shortened(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        raise probe_error(
+            f"device={device!r}: {said}", "a device that this PyTorch and this machine have", "Try device='cpu'."
+        ) from None
 
 
 def _convention(f: Callable[..., Any]) -> Callable[[Tensor, Tensor], Any]:

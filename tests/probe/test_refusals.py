@@ -82,6 +82,8 @@ def test_a_state_is_told_with_both_numbers():
         ({"f": 3}, "f=3; allowed: a function"),
         ({"f": torch.mm, "M": 0}, "allowed: M, N and K of 1 or more"),
         ({"f": torch.mm, "at": (4, 64)}, "at=(4, 64)"),
+        ({"f": torch.mm, "device": "cdua"}, "device='cdua': Expected one of"),
+        ({"f": torch.mm, "device": "cuda:99"}, "allowed: a device that this PyTorch and this machine have"),
         ({"f": torch.mm, "dtype": "fp32"}, "allowed: torch dtypes of real numbers"),
         ({"f": torch.mm, "dtype": torch.complex64}, "allowed: torch dtypes of real numbers"),
     ],
