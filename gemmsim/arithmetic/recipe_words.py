@@ -21,6 +21,7 @@ RECIPES = (
     "fp16_accumulate",
     "hopper_fp8",
     "hopper_fp8_current",
+    "hopper_fp8_delayed",
     "mxfp4_hadamard",
     "mxfp8",
     "mxfp8_pretraining",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.formats import E4M3, Cast, ScaledCast, ScaledCastRule, parse_cast
+from gemmsim.formats.errors import format_error
 from gemmsim.formats.scaled_cast import along
 from gemmsim.lowering.abi_constants import Site
 
@@ -88,8 +89,15 @@ def scaled_operand(
 ) -> ScaledOperand:
     """``x``, two dimensions or more, under the scales of ``fmt`` for a sum along ``dim`` (-1 or -2).
 
-    ``whole``: the largest magnitude of the tensor of which ``x`` is a part; None: that of ``x``.
+    ``whole``: the largest magnitude of the tensor of which ``x`` is a part, or of calls before; None: that of ``x``.
+
+    Raises:
+        FormatError: for a delayed scale without ``whole``.
     """
+    if fmt.delayed and whole is None:
+        asked, allowed = f"{fmt} without the amax of earlier calls", "modules and contexts, which keep it"
+        do = "Use gemmsim.nn.QLinear, gemmsim.convert or gemmsim.emulate, or drop /delayed for the amax of the tensor."
+        raise format_error(asked, allowed, do)
     x = x.to(torch.float32)
     if fmt.stored is not None:
         x = quantized(x, along(fmt.stored, -3 - dim), seed, site)

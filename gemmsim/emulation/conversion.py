@@ -64,11 +64,13 @@ class Arithmetic:
             self._close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"model": self.model, "seed": self.seed, "step": self.step, "config": self.config}
+        found = {"model": self.model, "seed": self.seed, "step": self.step, "config": self.config}
+        return {**found, "histories": self.steps.histories}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         text = state["config"].text
         Arithmetic.__init__(self, state["model"], text, state["seed"], steps_of(text, state["seed"], state["step"]))
+        self.steps.histories = state.get("histories", {})
 
     @property
     def step(self) -> int:
@@ -115,7 +117,9 @@ class Arithmetic:
         """Makes calls in this thread take the steps after the mark again, inside the context."""
         here, last = self._here, self.steps.counter
         before = here.taken, here.repeats, here.steps
-        here.taken, here.repeats, here.steps = mark[0], True, Steps(mark[1])
+        again = Steps(mark[1])
+        again.histories = self.steps.histories
+        here.taken, here.repeats, here.steps = mark[0], True, again
         if _COMPILED:  # compiled code reads the model's only count
             self.steps.counter = mark[1]
         try:

@@ -19,6 +19,7 @@ from gemmsim.libraries.library import Library
 from gemmsim.ops.errors import message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 from gemmsim.ops.product.affine_formats import QAffineFormats
+from gemmsim.ops.product.amax_history import Lengths, has_delayed, lengths_of
 from gemmsim.ops.rowwise.formats import RowFormats
 
 from .dynamo_support import errors_as_they_are
@@ -153,6 +154,18 @@ def reachable(text: str, kinds: str) -> bool:
     """Whether a rule of an interned config has formats for one of ``kinds`` (joined by /) at some path."""
     rules = [rule for rule in INTERNED[text].rules if rule.formats is not None]
     return any(rule.names(kind) for rule in rules for kind in kinds.split("/"))
+
+
+@assume_constant_result
+def lengths_at(text: str, path: str, kind: str) -> Lengths | None:
+    """How many calls the delayed scales of a product remember; None without delayed scales."""
+    return _lengths_at(text, path, kind)
+
+
+@lru_cache(maxsize=65536)
+def _lengths_at(text: str, path: str, kind: str) -> Lengths | None:
+    formats = _formats_at(text, path, kind)
+    return lengths_of(formats) if isinstance(formats, QAffineFormats) and has_delayed(formats) else None
 
 
 @lru_cache(maxsize=65536)

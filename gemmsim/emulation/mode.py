@@ -27,7 +27,8 @@ from . import (
 )
 from . import module_paths as places
 from .autocast import untouched
-from .dynamo_configs import formats_at, needs_of, problem, reachable
+from .amax_histories import Delayed, refuse_compiled
+from .dynamo_configs import formats_at, lengths_at, needs_of, problem, reachable
 from .dynamo_support import raised
 from .hidden import hiding_too
 from .module_paths import Placed, Places, await_first, install_hooks, path_running, paths_of, remove_hooks
@@ -301,8 +302,20 @@ class Emulation(Placed):
         if torch.compiler.is_exporting():
             _warn_of_one_step()
         counter = self.places.begun()  # must come before the calls of this step are counted
-        seed = (self.seed + call_hash(path, site.kind, self.places.count(f"{path}|{site.kind}"))) & _MASK
-        return site._replace(seed=seed, counter=counter)
+        number = self.places.count(f"{path}|{site.kind}")
+        seed = (self.seed + call_hash(path, site.kind, number)) & _MASK
+        return site._replace(seed=seed, counter=counter, delayed=self._delayed(path, site.kind, number))
+
+    def _delayed(self, path: str, kind: str, number: int) -> Delayed | None:
+        """Where the scales of a call are kept, if they are delayed."""
+        lengths = lengths_at(self.text, path, kind)
+        if lengths is None:
+            return None
+        if torch.compiler.is_compiling():
+            refuse_compiled()
+        assert self.places is not None and self.places.steps is not None
+        training = self.places.training[-1] if self.places.training else torch.is_grad_enabled()
+        return Delayed(self.places.steps.histories, f"{path}|{kind}|{number}", lengths, training)
 
 
 @assume_constant_result

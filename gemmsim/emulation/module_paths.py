@@ -184,7 +184,7 @@ class Places:
     """Paths and counters of one context.
 
     ``paths``: the names that the outermost modules give, by ``id``.
-    ``stack``: paths of the modules that are running.
+    ``stack``: paths of the modules that are running. ``training``: whether each is in training mode.
     ``steps``: the count of steps; None if no random bits are drawn.
     ``counter``: the number of this step, None before the first. It is a tensor, so that compiled code does not depend
     on its value.
@@ -205,6 +205,7 @@ class Places:
         self.first = "" if root is None else type(root).__name__
         self.rooted = root is not None
         self.stack: list[str] = []
+        self.training: list[bool] = []
         self.steps = steps
         self.counter: Tensor | None = None
         self.offset: Tensor | None = None
@@ -223,6 +224,7 @@ class Places:
             found.steps = self.steps if fresh else self.steps.copy()
             found.taken, found.repeats = (Taken(), False) if fresh else (self.taken, True)
         found.paths, found.stack, found.calls = self.paths, list(self.stack), dict(self.calls)
+        found.training = list(self.training)
         found.counter, found.offset, found.check = self.counter, self.offset, self.check
         found.first, found.rooted = self.first, self.rooted
         return found
@@ -238,11 +240,13 @@ class Places:
             self._outermost(module)
         # A module that was made or attached after the outermost call began has the path of the module that calls it.
         self.stack.append(self.paths.get(id(module), self.path))
+        self.training.append(module.training)
 
     def leave(self) -> None:
         """Records that a module has run, or raised."""
         if self.stack:
             self.stack.pop()
+            self.training.pop()
 
     def _outermost(self, module: nn.Module) -> None:
         """Records a call from outside: it takes the next step, and names the modules if they have no names yet."""

@@ -20,6 +20,7 @@ from gemmsim.formats.errors import shown
 from gemmsim.libraries.library import Library
 from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QAffineFormats, formats_named
+from gemmsim.ops.product.amax_history import has_delayed
 from gemmsim.ops.product.short_text import short_formats, source_of
 from gemmsim.ops.rowwise.formats import RowFormats
 
@@ -208,8 +209,8 @@ class Config:
 
     @property
     def draws(self) -> bool:
-        """Whether any rounding draws random bits."""
-        return any(rule.formats is not None and _draws(rule.formats) for rule in self.rules)
+        """Whether any rounding draws random bits, or a scale is delayed: whether calls and steps have to be counted."""
+        return any(rule.formats is not None and (_draws(rule.formats) or _delays(rule.formats)) for rule in self.rules)
 
     def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | LibraryFormats | None:
         """Formats of a product of this kind at this path; None: native."""
@@ -470,6 +471,10 @@ def _draws(formats: QAffineFormats | RowSteps | LibraryFormats) -> bool:
         return False
     specs = (formats.fprop, formats.dgrad, formats.wgrad)
     return formats.plan.draws_in_steps or any(spec is not None and spec.is_stochastic for spec in specs)
+
+
+def _delays(formats: QAffineFormats | RowSteps | LibraryFormats) -> bool:
+    return isinstance(formats, QAffineFormats) and has_delayed(formats)
 
 
 def _shown(formats: QAffineFormats | RowSteps | LibraryFormats | None) -> str:

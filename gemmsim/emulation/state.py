@@ -1,4 +1,4 @@
-"""Saves and restores the counts of steps, which decide random bits together with seeds."""
+"""Saves and restores the counts of steps, which decide random bits together with seeds, and delayed scales."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import nn
 
 from gemmsim.ops.errors import SeedError, message
 
+from .amax_histories import as_lists, from_lists
 from .conversion import Arithmetic, arithmetic_of
 from .rules import ConfigError
 from .steps import checked, counts, load_counts
@@ -24,6 +25,7 @@ def state_dict(model: nn.Module | None = None) -> dict[str, Any]:
     ``contexts`` has the counts of this process: one for each config and seed of ``emulate`` without ``step``.
     ``models`` has those of the converted modules in ``model``, by path: config, seed and step. A run that saves them
     with a model's weights and restores them by ``load_state_dict`` continues with the bits of an uninterrupted run.
+    Where scales are delayed, both have the amax histories, too.
 
     Args:
         model: a model with converted modules, or None.
@@ -59,9 +61,12 @@ def load_state_dict(state: Mapping[str, Any], model: nn.Module | None = None) ->
         raise ConfigError(message(asked, f"version {_VERSION}", "Use the version of gemmsim that saved it."))
     found = _converted(model)
     steps = {path: _step(path, stored, found.get(path)) for path, stored in models.items()} if found else {}
+    histories = {path: from_lists(models[path].get("amax_histories", {})) for path in steps}
     load_counts(contexts)
     for path, step in steps.items():
         found[path].step = step
+        found[path].steps.histories.clear()
+        found[path].steps.histories.update(histories[path])
 
 
 def _converted(model: nn.Module | None) -> dict[str, Arithmetic]:
@@ -75,7 +80,8 @@ def _converted(model: nn.Module | None) -> dict[str, Arithmetic]:
 
 
 def _of(arithmetic: Arithmetic) -> dict[str, Any]:
-    return {"config": arithmetic.text, "seed": arithmetic.seed, "step": arithmetic.step}
+    more = {"amax_histories": as_lists(arithmetic.steps.histories)} if arithmetic.steps.histories else {}
+    return {"config": arithmetic.text, "seed": arithmetic.seed, "step": arithmetic.step, **more}
 
 
 def _step(path: str, stored: Mapping[str, Any], arithmetic: Arithmetic | None) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gemmsim.ops.errors import SeedError, message
 from gemmsim.ops.lazy_dynamo import assume_constant_result
 
+from .amax_histories import Histories, as_lists, from_lists
 from .dynamo_bodies import refuse_steps
 from .dynamo_support import raised
 from .rules import ConfigError
@@ -38,7 +39,7 @@ class Steps:
 
     ``counter``: the number of the last step, -1 before the first. It is an int64 tensor without dimensions, so that
     compiled code does not depend on the number. ``ask``: gives the number of each step, if the count is external.
-    ``lasts``: whether it outlives one context, as a process's or a model's count.
+    ``lasts``: whether it outlives one context, as a process's or a model's count. ``histories``: of delayed scales.
     """
 
     lasts = False
@@ -46,6 +47,7 @@ class Steps:
     def __init__(self, last: Tensor, ask: Callable[[], int] | None = None) -> None:
         self.counter, self.ask = last, ask
         self.asked = -1
+        self.histories: Histories = {}
 
     def next(self) -> Tensor:
         """The number of the next step; of the present one, if the count is external.
@@ -75,10 +77,12 @@ class Steps:
     def copy(self) -> Steps:
         """A count that continues by itself; an external count stays at the present step."""
         if self.ask is None:
-            return Steps(self.counter)
-        now = checked("emulate", self.ask())
-        found = Steps(self.counter, lambda: now)
-        found.asked = self.asked
+            found = Steps(self.counter)
+        else:
+            now = checked("emulate", self.ask())
+            found = Steps(self.counter, lambda: now)
+            found.asked = self.asked
+        found.histories = self.histories
         return found
 
     @property
@@ -144,7 +148,7 @@ def _make(key: str) -> None:
     with _lock:
         if key not in _STEPS:
             fresh = Steps.__new__(Steps)
-            fresh.ask, fresh.asked, fresh.lasts = None, -1, True
+            fresh.ask, fresh.asked, fresh.lasts, fresh.histories = None, -1, True, {}
             fresh.number = -1
             _STEPS[key] = fresh
 
@@ -168,13 +172,14 @@ def checked(owner: str, step: object) -> int:
 
 
 def counts() -> list[dict[str, Any]]:
-    """The process's counts: config, seed and number of steps taken."""
+    """The process's counts: config, seed and number of steps taken, and histories of delayed scales."""
     with _lock:
         known = list(_STEPS.items())
     found = []
     for key, steps in known:
         seed, _, text = key.partition("|")
-        found.append({"config": text, "seed": int(seed), "steps": steps.number + 1})
+        more = {"amax_histories": as_lists(steps.histories)} if steps.histories else {}
+        found.append({"config": text, "seed": int(seed), "steps": steps.number + 1, **more})
     return found
 
 
@@ -185,7 +190,9 @@ def load_counts(stored: list[Mapping[str, Any]]) -> None:
         ConfigError: for anything else.
     """
     try:
-        taken = {f"{int(one['seed'])}|{one['config']}": checked("load_state_dict", one["steps"]) for one in stored}
+        keys = [f"{int(one['seed'])}|{one['config']}" for one in stored]
+        taken = {key: checked("load_state_dict", one["steps"]) for key, one in zip(keys, stored, strict=True)}
+        histories = {key: from_lists(one.get("amax_histories", {})) for key, one in zip(keys, stored, strict=True)}
     except (TypeError, KeyError, ValueError) as error:
         asked = f"load_state_dict: counts of steps {stored!r}: {type(error).__name__}"
         do = "Give what gemmsim.emulation.state_dict returned."
@@ -194,3 +201,5 @@ def load_counts(stored: list[Mapping[str, Any]]) -> None:
         _make(key)
     for key, steps in _STEPS.items():
         steps.number = taken.get(key, 0) - 1
+        steps.histories.clear()
+        steps.histories.update(histories.get(key, {}))

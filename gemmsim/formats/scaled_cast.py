@@ -67,6 +67,8 @@ class ScaledCast:
         stored: the operand is what this scaled cast keeps of it, with blocks along the other dimension: a tensor that
             was quantised for another product before.
         dim: the dimension that the sum runs along.
+        delayed: the scale of the whole tensor is that of the largest amax of so many calls before ("delayed scaling"),
+            which a layer or an emulated model keeps; 0: amax is that of the tensor itself.
 
     Blocks at the ends of a matrix may be smaller. Tensors of more dimensions have blocks in each of their matrices, but
     for "tensor" (rows and terms 0), one block in all. Everything is computed in binary32; float64 is rounded to that
@@ -88,6 +90,7 @@ class ScaledCast:
     gain: float = 1.0
     stored: ScaledCast | None = None
     dim: int = -1
+    delayed: int = 0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -105,6 +108,7 @@ class ScaledCast:
             raise format_error(f"{owner}: rule={self.rule!r}", known, "Choose one.") from None
         put(self, "margin", check_int(owner, "margin", self.margin, -64, 64))
         put(self, "dim", check_int(owner, "dim", self.dim, -64, 63))
+        put(self, "delayed", check_int(owner, "delayed", self.delayed, 0, 1 << 16))
         self._check_numbers()
         self._check_rule()
 
@@ -130,6 +134,9 @@ class ScaledCast:
             raise format_error(f"ScaledCast: power with rule {self.rule}", "rules amax and divide", "Drop power.")
         if not powers and (self.margin or self.least):
             raise format_error(f"ScaledCast: margin or least with rule {self.rule}", "amax and divide", "Drop them.")
+        if self.delayed and (not powers or self.rows or self.hadamard or self.stored is not None):
+            allowed = "one scale for the tensor (@tensor) with rule amax or divide, without hadamard and stored"
+            raise format_error(f"ScaledCast: delayed={self.delayed} with other blocks or parts", allowed, "Drop one.")
         if not powers and self.block_format is None:
             raise format_error(
                 f"ScaledCast: {self.cast} with rule {self.rule} and {self.terms} terms",
@@ -202,6 +209,7 @@ class ScaledCast:
             f"gain({self.gain!r})" if self.gain != 1.0 else "",
             f"stored({self.stored.name})" if self.stored is not None else "",
             f"dim({self.dim})" if self.dim != -1 else "",
+            f"delayed({self.delayed})" if self.delayed else "",
         ]
         return "/".join([f"{self.cast}@{self.granularity}", *(option for option in options if option)])
 
@@ -228,6 +236,7 @@ class ScaledCast:
         parts = ["a power of two"] if self.power else []
         parts += [f"max {self.largest:g}"]
         parts += [f"amax at least {self.least:g}"] if self.least else []
+        parts += [f"amax of the last {self.delayed} calls"] if self.delayed else []
         return f" ({', '.join(parts)})"
 
     def words(self) -> str:
@@ -263,9 +272,9 @@ def _at(text: str) -> int:
 _BLOCK = re.compile(r"(\d+)x(\d+|all)")
 _OPTION = re.compile(r"([a-z0-9_]+)\s*(?:\((.*)\))?")
 _OPTIONS = (
-    "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n)"
+    "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n), delayed(n)"
 )
-_KNOWN = ["amax", "divide", "floor", "nvfp4", "pow2", "margin", "least", "hadamard", "gain", "stored", "dim"]
+_KNOWN = ["amax", "divide", "floor", "nvfp4", "pow2", "margin", "least", "hadamard", "gain", "stored", "dim", "delayed"]
 
 
 @lru_cache(maxsize=4096)
@@ -325,7 +334,7 @@ def _read_option(text: str, option: str) -> dict[str, object]:
     if inside is None and name == "pow2":
         return {"power": True}
     try:
-        if inside is not None and name in ("margin", "dim"):
+        if inside is not None and name in ("margin", "dim", "delayed"):
             return {name: int(inside)}
         if inside is not None and name in ("least", "gain"):
             number = float(inside)

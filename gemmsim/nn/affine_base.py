@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 from torch import nn
 
 from gemmsim._keywords import takes_spec
-from gemmsim.arithmetic import SpecLike
+from gemmsim.arithmetic import SpecLike, UnsupportedSpec
 from gemmsim.ops import QAffineFormats
+from gemmsim.ops.errors import message
+from gemmsim.ops.product.amax_history import has_delayed
 from gemmsim.ops.product.format_warnings import warn_of_format_alone
 from gemmsim.ops.product.short_text import short_formats
 
@@ -63,7 +65,19 @@ class AffineModule(HasSpec, Emulated, nn.Module):
     @formats.setter
     def formats(self, value: FormatsLike | None) -> None:
         warn_of_format_alone(type(self).__name__, "spec", value)
-        self.__dict__["_formats"] = QAffineFormats.of(value)
+        formats = QAffineFormats.of(value)
+        self._takes(formats)
+        self.__dict__["_formats"] = formats
+
+    def _takes(self, formats: QAffineFormats) -> None:
+        """What a module has to prepare, or refuse, for what it will compute.
+
+        Raises:
+            UnsupportedSpec: for delayed scales.
+        """
+        if has_delayed(formats):
+            asked, allowed = f"{type(self).__name__} with delayed scales", "QLinear, and gemmsim.emulate"
+            raise UnsupportedSpec(message(asked, allowed, "Take the recipe with current scales, hopper_fp8_current."))
 
     @classmethod
     @takes_spec("formats")

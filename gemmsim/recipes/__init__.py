@@ -20,6 +20,7 @@ from .presets import mxfp8 as mxfp8
 from .presets import nvfp4 as nvfp4
 from .published import deepseek_v3 as deepseek_v3
 from .published import hopper_fp8_current as hopper_fp8_current
+from .published import hopper_fp8_delayed as hopper_fp8_delayed
 from .published import mxfp4_hadamard as mxfp4_hadamard
 from .published import mxfp8_pretraining as mxfp8_pretraining
 from .published import nvfp4_pretraining as nvfp4_pretraining
@@ -34,6 +35,7 @@ __all__ = [
     "fp16_accumulate",
     "hopper_fp8",
     "hopper_fp8_current",
+    "hopper_fp8_delayed",
     "mxfp4_hadamard",
     "mxfp8",
     "mxfp8_pretraining",

@@ -16,6 +16,7 @@ from .presets import mxfp8
 __all__ = [
     "deepseek_v3",
     "hopper_fp8_current",
+    "hopper_fp8_delayed",
     "mxfp4_hadamard",
     "mxfp8_pretraining",
     "nvfp4_pretraining",
@@ -52,6 +53,36 @@ def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
         parse('e5m2/sat@tensor')
     """
     end = f"/margin({margin})" if margin else ""
+    x, g = f"e4m3/sat@tensor{end}", f"e5m2/sat@tensor{end}"
+    return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
+
+
+@cache
+def hopper_fp8_delayed(history: int = 1024, margin: int = 0) -> QAffineFormats:
+    """FP8 on Hopper with scales from the calls before: e4m3 forward, e5m2 gradients.
+
+    As ``hopper_fp8_current``, but for amax: of each layer's input, weight and output gradient that is the largest of
+    the last ``history`` training calls, the present one left out. The first call has the scale 1; numbers that have
+    grown since saturate. A layer's history is the buffer ``amax_history``.
+
+    Args:
+        history: calls; 1 is the last call alone ("most recent").
+        margin: the largest magnitude becomes the format's largest number over 2^margin.
+
+    Raises:
+        FormatError: for a history of other than 1 to 65536 calls, a margin beyond 64.
+
+    Left open by the source, and chosen here: a call that sees no gradient leaves the gradient's history as it is; an
+    evaluation (``module.training`` False) reads the scales and changes nothing.
+
+    Source: NVIDIA Transformer Engine, recipe ``DelayedScaling`` (``Format.HYBRID``, ``amax_compute_algo="max"``,
+    ``margin=0``, ``amax_history_len=1024``).
+
+    Example:
+        >>> gs.recipes.hopper_fp8_delayed(16).fprop.a
+        parse('e4m3/sat@tensor/delayed(16)')
+    """
+    end = f"{f'/margin({margin})' if margin else ''}/delayed({history})"
     x, g = f"e4m3/sat@tensor{end}", f"e5m2/sat@tensor{end}"
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
 

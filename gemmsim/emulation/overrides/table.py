@@ -22,6 +22,8 @@ from torch import Tensor
 
 from gemmsim.ops.product.affine_plan import AffinePlan
 
+from ..amax_histories import Delayed
+
 __all__ = ["TABLE", "Entry", "Site", "adopt", "bound", "overrides", "packets", "unseen"]
 
 
@@ -29,7 +31,7 @@ class Site(NamedTuple):
     """The call site of a product and the arithmetic that applies there.
 
     ``plan``: None for a native product. ``seed`` and ``counter``: of its random bits; None if none are drawn.
-    ``name``: "path|kind", for observers; None if no observer needs it.
+    ``name``: "path|kind", for observers; None if no observer needs it. ``delayed``: of products with delayed scales.
     """
 
     kind: str
@@ -37,6 +39,7 @@ class Site(NamedTuple):
     seed: int | None = None
     counter: Tensor | None = None
     name: str | None = None
+    delayed: Delayed | None = None
 
 
 @dataclass(frozen=True)

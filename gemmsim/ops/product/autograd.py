@@ -72,8 +72,12 @@ class AffineFunction(torch.autograd.Function):
         row: int,
         counter: Tensor | None,
         site: str | None,
+        amax: Tensor | None = None,
     ) -> tuple[Tensor | None, ...]:
-        """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled)."""
+        """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled).
+
+        ``amax``: of which delayed scales of a, b and the gradient are made, float32 (3,).
+        """
         scale_a = scale_b = None
         left, right = a, b
         if plan.scale_input is not None and plan.scale_weight is not None:
@@ -90,6 +94,7 @@ class AffineFunction(torch.autograd.Function):
         after = None if plan.addend_in_accumulator else addend
         output = plan.output_quant
         extras = MatmulExtras(seed, dtype, inside, select=select, row=row, counter=counter, site=site)
+        extras = extras._replace(amax=None if amax is None else amax[:2])
         if scale is None and plan.fprop.spec is not None:  # the product's own last steps
             work, output = work_dtype(plan.fprop, dtype, plan.output_rest is not None), plan.output_rest
             extras = extras._replace(out_dtype=work, bias=after, output=plan.output_cast)
@@ -107,7 +112,7 @@ class AffineFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        a, b, addend, plan, seed, linear, _, _, row, counter, site = inputs
+        a, b, addend, plan, seed, linear, _, _, row, counter, site, amax = inputs
         _, left, right, scale_a, scale_b = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)
@@ -117,6 +122,7 @@ class AffineFunction(torch.autograd.Function):
             scale_a,
             scale_b,
             counter,
+            amax,
             *sources_in_transforms((a, left), (b, right)),
         )
         ctx.plan, ctx.seed, ctx.linear = plan, seed, linear
@@ -135,8 +141,8 @@ class AffineFunction(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
-            return (None,) * 11
-        return (*gradients(ctx, saved, grad), *((None,) * 8))
+            return (None,) * 12
+        return (*gradients(ctx, saved, grad), *((None,) * 9))
 
 
 def gradients_in_columns(a: Tensor, b: Tensor, linear: bool) -> tuple[bool, bool]:
@@ -184,7 +190,7 @@ def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradient
     """``_gradients`` that ``fast_path.takes_gradients``: straight to the kernels."""
     left, right, *_ = saved
     plan, wants, linear = ctx.plan, ctx.needs_input_grad, ctx.linear
-    ctx.counter = grad_a = grad_b = grad_addend = None
+    ctx.counter = ctx.amax = grad_a = grad_b = grad_addend = None
     if wants[0]:
         other, extras = right if linear else right.mT, _extras(ctx, ctx.dtypes[0], Stream.DGRAD, ctx.row)
         grad_a = eager.matmul(grad, other, eager.spec_of(plan.dgrad.spec), extras)
@@ -199,7 +205,7 @@ def _plain_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> Gradient
 def _gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor, lost: gradient_underflow.Lost | None) -> Gradients:
     """The gradients by way of the operators."""
     plan: AffinePlan = ctx.plan
-    left, right, scale_a, scale_b, ctx.counter = saved[:5]
+    left, right, scale_a, scale_b, ctx.counter, ctx.amax = saved[:6]
     reduced_a = broadcast_dims(grad.shape[:-2], ctx.a_shape[:-2])
     reduced_b = broadcast_dims(grad.shape[:-2], ctx.b_shape[:-2])
     scale_g = None
@@ -279,9 +285,12 @@ def _fprop(a: Tensor, b: Tensor, product: Product, linear: bool, extras: MatmulE
     return out, cast_a if product.cast_a else a, b
 
 
-def _extras(ctx: Any, dtype: torch.dtype, stream: Stream, row: int = 0) -> MatmulExtras:
-    """Those of a product of the backward pass."""
-    return MatmulExtras(ctx.seed, dtype, stream=int(stream), row=row, counter=ctx.counter, site=ctx.site)
+def _extras(
+    ctx: Any, dtype: torch.dtype, stream: Stream, row: int = 0, of: tuple[int, int] | None = None
+) -> MatmulExtras:
+    """Those of a product of the backward pass. ``of``: which of a, b and the gradient it multiplies."""
+    amax = None if ctx.amax is None or of is None else torch.stack([ctx.amax[index] for index in of])
+    return MatmulExtras(ctx.seed, dtype, stream=int(stream), row=row, counter=ctx.counter, site=ctx.site, amax=amax)
 
 
 def check_gradient(role: str, product: Product) -> None:
@@ -320,7 +329,7 @@ def _dgrad(
     if product.spec is None:
         out = _native(left, right, dtype)
     else:
-        out = multiply(left, right, product.spec, _extras(ctx, dtype, Stream.DGRAD, ctx.row))
+        out = multiply(left, right, product.spec, _extras(ctx, dtype, Stream.DGRAD, ctx.row, (2, 1)))
     found = _finish(ctx, out, exponent, ctx.a_shape, ctx.dtypes[0], Stream.DGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))
@@ -334,6 +343,7 @@ def _wgrad(
     product: Product = ctx.plan.wgrad
     check_gradient("wgrad", product)
     rows = contract_rows(grad, reduced)
+    of = (2, 0) if ctx.linear else (0, 2)
     if ctx.linear:
         left, right, spec = rows.mT, contract_rows(a, reduced), product.spec
     else:
@@ -343,7 +353,7 @@ def _wgrad(
     if spec is None:
         out = _native(left, right, dtype)
     else:
-        out = multiply(left, right, spec, _extras(ctx, dtype, Stream.WGRAD))
+        out = multiply(left, right, spec, _extras(ctx, dtype, Stream.WGRAD, of=of))
     found = _finish(ctx, out, exponent, ctx.b_shape, ctx.dtypes[1], Stream.WGRAD_OUT)
     if lost is not None:
         lost.product(product, found, lambda: torch.matmul(left.double(), right.double()))

@@ -27,11 +27,19 @@ from ..seeds import Site
 from .broadcasting import multiplied
 from .scaled_casts import as_codes, multiply, rescaled
 
-__all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of"]
+__all__ = ["Operand", "Seconds", "count_overflows", "decoded", "matmul", "operands_of", "seconds_of"]
 
 Operand: TypeAlias = Tensor | Coded | ScaledOperand
 #: Tensors' own scales of both operands, of scaled casts their largest magnitudes; None: to be found.
 Seconds: TypeAlias = tuple[float | Tensor | None, float | Tensor | None]
+
+
+def seconds_of(spec: GemmSpec, amax: Tensor | None) -> Seconds:
+    """The largest magnitudes of earlier calls, of operands whose scales are delayed; None for others."""
+    if amax is None:
+        return None, None
+    a, b = (isinstance(fmt, ScaledCast) and fmt.delayed > 0 for fmt in (spec.a, spec.b))
+    return amax[0] if a else None, amax[1] if b else None
 
 
 def operands_of(

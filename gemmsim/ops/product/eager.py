@@ -103,7 +103,7 @@ def matmul(a: Tensor, b: Tensor, spec: GemmSpec, extras: MatmulExtras = _NONE) -
         matmul_shape("qmatmul", a, b)
         a, spec = _cast_from(row, a, spec, bits)
     if spec.has_blocks:
-        out, plan = _block_matmul(a, b, spec, bits, dtype, c, select, finish, row)
+        out, plan = _block_matmul(a, b, spec, bits, dtype, extras, finish, row)
     elif c is None and select is None and row == 0 and _have_equal_batches(a, b):
         out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=dtype, device=a.device)
         plan = route.gemm(a, b, spec, out, bits, finish) if out.numel() else NOTHING
@@ -165,15 +165,14 @@ def _block_matmul(
     spec: GemmSpec,
     seed: int,
     dtype: torch.dtype,
-    c: Tensor | None,
-    select: Tensor | None,
+    extras: MatmulExtras,
     finish: Finish | None = None,
     row: int = 0,
 ) -> tuple[Tensor, object]:
     """``matmul`` of operands that ``spec`` puts into block formats, and what ran."""
     shape = matmul_shape("qmatmul", a, b)
-    left, right = blocks.operands_of("qmatmul", a, b, spec, seed)
-    return blocks.matmul(left, right, spec, seed, dtype, shape, c, select, finish, row)
+    left, right = blocks.operands_of("qmatmul", a, b, spec, seed, blocks.seconds_of(spec, extras.amax))
+    return blocks.matmul(left, right, spec, seed, dtype, shape, extras.c, extras.select, finish, row)
 
 
 def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, seed: int | None = None) -> Tensor:
@@ -243,7 +242,7 @@ def matmul_with_operands(
     left, right = (a if spec.cast_a is None else cast_a), (b if spec.cast_b is None else cast_b)
     stripped = without_operand_casts(spec)
     if spec.has_blocks:
-        out, plan = _block_matmul(left, right, stripped, bits, dtype, c, select, finish, row)
+        out, plan = _block_matmul(left, right, stripped, bits, dtype, extras, finish, row)
     else:
         out, plan = general_matmul(left, right, stripped, bits, dtype, c, select, spec, finish, row)
     if operand_overflow.may_overflow(spec):

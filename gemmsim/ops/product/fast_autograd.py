@@ -50,7 +50,7 @@ class PlainFunction(torch.autograd.Function):
         out = eager.matmul(a, right, spec, MatmulExtras(seed, dtype, bias=addend, row=row))
         wants = ctx.needs_input_grad
         # What AffineFunction saves: a checkpoint may run once with an observer and once without.
-        ctx.save_for_backward(a if wants[1] else None, b if wants[0] else None, None, None, None)
+        ctx.save_for_backward(a if wants[1] else None, b if wants[0] else None, None, None, None, None)
         ctx.set_materialize_grads(False)
         ctx.plan, ctx.seed, ctx.linear, ctx.row, ctx.site = plan, seed, linear, row, site
         ctx.a_shape, ctx.b_shape, ctx.dtypes = a.shape, b.shape, (a.dtype, b.dtype)

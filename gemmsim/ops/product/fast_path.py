@@ -89,11 +89,13 @@ def way_of(
     addend: Tensor | None,
     select: Tensor | None = None,
     counter: Tensor | None = None,
+    amax: Tensor | None = None,
 ) -> Way:
     """The way of ``a @ b + addend``; the other tensors are those of ``MatmulExtras``."""
-    direct, grad = unobserved(a, b, addend, select), needs_autograd(a, b, addend)
+    direct, grad = unobserved(a, b, addend, select, amax), needs_autograd(a, b, addend)
     if direct and grad:
-        return NODE if plan.is_bare and select is None and counter is None else STEPS_BELOW_NODE
+        alone = select is None and counter is None and amax is None
+        return NODE if plan.is_bare and alone else STEPS_BELOW_NODE
     if plan.is_plain and not grad:
         return KERNEL if direct else OPERATOR
     return STEPS if direct else FUNCTION
@@ -101,8 +103,8 @@ def way_of(
 
 def takes_gradients(ctx: Any, saved: tuple[Any, ...], grad: Tensor) -> bool:
     """Whether each gradient of ``autograd.AffineFunction`` is one product of the tensors that it saved."""
-    left, right, _, _, counter = saved[:5]
+    left, right, _, _, counter, amax = saved[:6]
     batch = grad.shape[:-2]
-    if not ctx.plan.has_plain_gradients or counter is not None:
+    if not ctx.plan.has_plain_gradients or counter is not None or amax is not None:
         return False
     return batch == ctx.a_shape[:-2] and batch == ctx.b_shape[:-2] and unobserved(grad, left, right)

@@ -17,12 +17,13 @@ from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
 from . import eager, fast_path
 from .affine_formats import QAffineFormats
+from .amax_history import Lengths, observed_gradient, scales_of_call
 from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import FormatsLike, affine, check_row_steps, formats_of
 from .matmul_extras import MatmulExtras
 from .sharding import prepare
 
-__all__ = ["qlinear"]
+__all__ = ["delayed_linear", "qlinear"]
 
 
 @traceable
@@ -89,6 +90,30 @@ def qlinear(
         plan = _without_bias(chosen).plan
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
     out = affine(rows, weight, bias, plan, seed, True, dtype, row=row)
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+def delayed_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    formats: QAffineFormats,
+    history: Tensor,
+    lengths: Lengths,
+    training: bool,
+) -> Tensor:
+    """``qlinear`` of formats with delayed scales, whose ``history`` it reads and in training moves on.
+
+    Raises:
+        SpecError, DTypeError, DeviceError, ShapeError: as ``qlinear``.
+    """
+    dtype = _check_arguments(x, weight, bias, None)
+    check_device("qlinear", x, history, None, "x amax_history")
+    rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    amax = scales_of_call(history, lengths, rows, weight, training)
+    out = affine(rows, weight, bias, formats.plan, None, True, dtype, amax=amax)
+    if training:
+        out = observed_gradient(out, history, lengths)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
 
 

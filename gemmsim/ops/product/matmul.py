@@ -183,29 +183,32 @@ def affine(
     row: int = 0,
     counter: Tensor | None = None,
     site: str | None = None,
+    amax: Tensor | None = None,
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K), and the rows of a
     are flattened.
 
-    ``counter`` and ``site``: as the operators have them.
+    ``counter`` and ``site``: as the operators have them. ``amax``: of which delayed scales of a, b and the gradient are
+    made, float32 (3,).
     """
     seed = plan.seed if seed is None else seed
-    way = fast_path.way_of(plan, a, b, addend, select, counter)
+    way = fast_path.way_of(plan, a, b, addend, select, counter, amax)
     if way == fast_path.NODE:
         return apply_plainly(a, b, addend, plan, seed, linear, dtype, row, site)
     if linear and a.dim() > 2:
         rows = a.reshape(a.shape[:-1].numel(), a.shape[-1])
-        out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site)
+        out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site, amax)
         return out.reshape(*a.shape[:-1], out.shape[-1])
     result: Tensor
     if way in (fast_path.KERNEL, fast_path.OPERATOR):
         right, spec = b.mT if linear else b, str(plan.fprop.spec)
         extras = MatmulExtras(seed, dtype, select=select, bias=addend, row=row, counter=counter, site=site)
+        extras = extras._replace(amax=None if amax is None else amax[:2])
         if way == fast_path.KERNEL:
             return eager.matmul(a, right, eager.spec_of(spec), extras)
         result = matmul_op(a, right, spec, *extras)
         return result
-    arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site)
+    arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site, amax)
     if way == fast_path.FUNCTION:
         result = AffineFunction.apply(*arguments)[0]
     elif way == fast_path.STEPS_BELOW_NODE:

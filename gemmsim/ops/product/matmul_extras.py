@@ -23,6 +23,7 @@ class MatmulExtras(NamedTuple):
         row: index of the result's first row among those for which random bits are drawn.
         counter: a tensor that is added to the seed when the kernel runs.
         site: whose product this is, for observers.
+        amax: the largest magnitudes of a and b that delayed scales are made of, float32 (2,).
     """
 
     seed: int | None = None
@@ -35,3 +36,4 @@ class MatmulExtras(NamedTuple):
     row: int = 0
     counter: Tensor | None = None
     site: str | None = None
+    amax: Tensor | None = None

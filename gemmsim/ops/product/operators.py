@@ -9,7 +9,8 @@ Seeds cross as optional integers: None means "draw from torch's default CPU gene
 needs bits".
 ``stream`` names the step of a layer that shares the seed (see ``seeds.derive_seed``), ``counter`` is added to the seed
 when the kernel runs: a tensor, so that code compiled once serves all steps of a training run. ``site`` says whose
-product this is ("encoder.0.linear1|linear"); it changes nothing and is what observers read.
+product this is ("encoder.0.linear1|linear"); it changes nothing and is what observers read. ``amax`` has the largest
+magnitudes of earlier operands, of which delayed scales are made.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ quantize_inplace_op = define(
 _MATMUL = (
     "Tensor a, Tensor b, str spec, SymInt? seed=None, ScalarType? out_dtype=None, Tensor? c=None, int stream=0,"
     " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0, Tensor? counter=None,"
-    " str? site=None"
+    " str? site=None, Tensor? amax=None"
 )
 _INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
 matmul_op = define(
@@ -204,7 +205,7 @@ count_overflows_op = define(
 
 def multiply(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> Tensor:
     """``matmul_op``, without the dispatcher, which takes longer than a small product, where no mode observes it."""
-    if unobserved(a, b, extras.c, extras.select, extras.bias):
+    if unobserved(a, b, extras.c, extras.select, extras.bias, extras.amax):
         return _run(a, b, spec, extras)
     result: Tensor = matmul_op(a, b, spec, *extras)
     return result
@@ -212,7 +213,7 @@ def multiply(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> Tensor:
 
 def multiply_with_operands(a: Tensor, b: Tensor, spec: str, extras: MatmulExtras) -> tuple[Tensor, Tensor, Tensor]:
     """``matmul_with_operands_op``, as ``multiply``."""
-    if unobserved(a, b, extras.c, extras.select, extras.bias):
+    if unobserved(a, b, extras.c, extras.select, extras.bias, extras.amax):
         return eager.matmul_with_operands(a, b, eager.spec_of(spec), extras)
     result: tuple[Tensor, Tensor, Tensor] = matmul_with_operands_op(a, b, spec, *extras)
     return result
