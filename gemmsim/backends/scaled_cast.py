@@ -223,10 +223,28 @@ def _transform_undone(x: Tensor, fmt: ScaledCast, dim: int, size: int) -> Tensor
 
 def _turned(y: Tensor, n: int) -> Tensor:
     rows = y.reshape(-1, n).contiguous()
-    out = torch.empty_like(rows)
-    if out.numel():
-        route.run(Product(rows, _hadamard(n).to(y.device), GemmSpec.parse(":exact(fp32)"), out, 0))
-    return out.reshape(y.shape) * float(torch.tensor(n**-0.5, dtype=torch.float32))
+    return _exact_sums(rows, n).reshape(y.shape) * float(torch.tensor(n**-0.5, dtype=torch.float32))
+
+
+def _exact_sums(rows: Tensor, n: int) -> Tensor:
+    """Each row times the Hadamard matrix of ``n``, exact sums rounded to binary32.
+
+    A sum of n numbers is exact in float64, in any order, where n times the largest is less than 2^53 times the last bit
+    of the smallest: with 24 bits each, where their exponents differ by at most 29 - log2 n. Other rows take integers.
+    """
+    if not rows.numel():
+        return rows
+    bits = rows.view(torch.int32) & 0x7FFFFFFF
+    most = bits.amax(1) >> 23
+    least = bits.masked_fill(bits == 0, 0x7FFFFFFF).amin(1) >> 23
+    wide = (most - least.clamp(min=1) > 30 - n.bit_length()) | (most == 255)
+    out = (torch.matmul(rows.double(), _hadamard(n).to(rows.device, torch.float64)) + 0.0).float()
+    where = wide.nonzero()[:, 0]
+    if len(where):
+        some = torch.empty(len(where), n, dtype=torch.float32, device=rows.device)
+        route.run(Product(rows[where], _hadamard(n).to(rows.device), GemmSpec.parse(":exact(fp32)"), some, 0))
+        out[where] = some
+    return out
 
 
 def _rounded(y: Tensor, cast: Cast, seed: int, site: int) -> Tensor:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .observe.report import Report as Report
     from .observe.safetensors_writer import CaptureError as CaptureError
     from .observe.trial_runs import DryRunError as DryRunError
+    from .ranks import reduce_amax as reduce_amax
     from .rules import Config as Config
     from .rules import ConfigError as ConfigError
     from .rules import Rule as Rule

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from gemmsim.arithmetic import UnsupportedSpec
 from gemmsim.ops.errors import message
-from gemmsim.ops.product.amax_history import Lengths, empty_history
+from gemmsim.ops.product.amax_history import Lengths, empty_history, scales_of_call
 
 from .rules import ConfigError
 
-__all__ = ["Delayed", "Histories", "as_lists", "from_lists", "history_at", "refuse_compiled"]
+__all__ = ["Delayed", "Histories", "as_lists", "delayed_scales", "from_lists", "history_at", "refuse_compiled"]
 
 #: "path|kind|number of the call in its step" -> its history (``ops.product.amax_history``).
 Histories: TypeAlias = dict[str, Tensor]
@@ -39,11 +39,20 @@ def history_at(site: Delayed, device: torch.device) -> Tensor:
     if found is None:
         found = site.histories[site.name] = empty_history(site.lengths, device)
     if found.shape[-1] != 2 + max(site.lengths):
-        asked = f"emulate: {site.name!r} has an amax history of {found.shape[-1] - 2} calls, and delays by {site.lengths}"
+        asked = (
+            f"emulate: {site.name!r} has an amax history of {found.shape[-1] - 2} calls, and delays by {site.lengths}"
+        )
         raise ConfigError(message(asked, "the same number", "Restore it under the recipe that it was saved with."))
     if found.device != device:
         found = site.histories[site.name] = found.to(device)
     return found
+
+
+def delayed_scales(site: Delayed, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What ``ops.product.matmul.affine`` takes as ``amax`` and ``history``."""
+    history = history_at(site, a.device)
+    amax = scales_of_call(history, site.lengths, a, b, site.training)
+    return amax, history if site.training and site.lengths[2] else None
 
 
 def refuse_compiled() -> None:

@@ -26,8 +26,8 @@ from . import (
     replaced,
 )
 from . import module_paths as places
-from .autocast import untouched
 from .amax_histories import Delayed, refuse_compiled
+from .autocast import untouched
 from .dynamo_configs import formats_at, lengths_at, needs_of, problem, reachable
 from .dynamo_support import raised
 from .hidden import hiding_too

@@ -23,7 +23,7 @@ from .dynamo_bodies import refuse_steps
 from .dynamo_support import raised
 from .rules import ConfigError
 
-__all__ = ["SPREAD", "StepLike", "Steps", "Taken", "counts", "load_counts", "steps_of"]
+__all__ = ["SPREAD", "StepLike", "Steps", "Taken", "all_histories", "counts", "load_counts", "steps_of"]
 
 #: The number of a context's first step, or a function that gives the number of each step. None: the process's count.
 StepLike: TypeAlias = "int | Callable[[], int] | None"
@@ -183,6 +183,13 @@ def counts() -> list[dict[str, Any]]:
     return found
 
 
+def all_histories() -> list[Tensor]:
+    """The histories of delayed scales of the process's counts, in one order in every process."""
+    with _lock:
+        known = sorted(_STEPS.items())
+    return [history for _, steps in known for _, history in sorted(steps.histories.items())]
+
+
 def load_counts(stored: list[Mapping[str, Any]]) -> None:
     """Restores the process's counts that ``counts`` returned; counts that are not among them begin anew.
 
@@ -192,11 +199,11 @@ def load_counts(stored: list[Mapping[str, Any]]) -> None:
     try:
         keys = [f"{int(one['seed'])}|{one['config']}" for one in stored]
         taken = {key: checked("load_state_dict", one["steps"]) for key, one in zip(keys, stored, strict=True)}
-        histories = {key: from_lists(one.get("amax_histories", {})) for key, one in zip(keys, stored, strict=True)}
     except (TypeError, KeyError, ValueError) as error:
         asked = f"load_state_dict: counts of steps {stored!r}: {type(error).__name__}"
         do = "Give what gemmsim.emulation.state_dict returned."
         raise ConfigError(message(asked, "a list of config, seed and steps", do)) from None
+    histories = {key: from_lists(one.get("amax_histories", {})) for key, one in zip(keys, stored, strict=True)}
     for key in taken:
         _make(key)
     for key, steps in _STEPS.items():

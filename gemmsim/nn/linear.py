@@ -9,15 +9,12 @@ from torch import Tensor, nn
 
 from gemmsim.ops import QAffineFormats, ShapeError, qlinear
 from gemmsim.ops.errors import message
-from gemmsim.ops.product.amax_history import Lengths, empty_history, lengths_of
+from gemmsim.ops.product.amax_history import NAME, Lengths, empty_history, lengths_of
 from gemmsim.ops.product.linear import delayed_linear
 
 from .affine_base import AffineModule
 
 __all__ = ["QLazyLinear", "QLinear"]
-
-
-_HISTORY = "amax_history"
 
 
 class _Linear(AffineModule):
@@ -26,28 +23,30 @@ class _Linear(AffineModule):
 
     def forward(self, input: Tensor) -> Tensor:
         """``gemmsim.qlinear(input, weight, bias, spec)``."""
-        if self.__dict__["_delays"] is None:
+        lengths: Lengths | None = self.__dict__["_delays"]
+        if lengths is None:
             return qlinear(input, self.weight, self.bias, self.formats)
-        history, lengths = self._buffers[_HISTORY], self.__dict__["_delays"]
+        history = self._buffers[NAME]
+        assert history is not None
         return delayed_linear(input, self.weight, self.bias, self.formats, history, lengths, self.training)
 
     def _takes(self, formats: QAffineFormats) -> None:
         """The history that delayed scales need is a buffer, which only such layers have."""
         lengths = lengths_of(formats)
-        old = self._buffers.get(_HISTORY)
+        old = self._buffers.get(NAME)
         if not any(lengths):
-            self._buffers.pop(_HISTORY, None)
+            self._buffers.pop(NAME, None)
         elif old is None or old.shape[1] != 2 + max(lengths):
-            self.register_buffer(_HISTORY, empty_history(lengths, self.weight.device))
-        self.__dict__["_delays"]: Lengths | None = lengths if any(lengths) else None
+            self.register_buffer(NAME, empty_history(lengths, self.weight.device))
+        self.__dict__["_delays"] = lengths if any(lengths) else None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """As ``torch.nn.Module`` does; a history goes to another device, and stays float32."""
-        before = self._buffers.get(_HISTORY)
+        before = self._buffers.get(NAME)
         found = super()._apply(fn, recurse)
-        after = self._buffers.get(_HISTORY)
+        after = self._buffers.get(NAME)
         if before is not None and after is not None and after.dtype != torch.float32:
-            self._buffers[_HISTORY] = before.to(after.device)
+            self._buffers[NAME] = before.to(after.device)
         return found
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
@@ -56,12 +55,14 @@ class _Linear(AffineModule):
         Raises:
             ShapeError: for a history of other calls.
         """
-        key, own = prefix + _HISTORY, self._buffers.get(_HISTORY)
+        key, own = prefix + NAME, self._buffers.get(NAME)
         stored = state_dict.get(key)
         if own is not None and stored is None:
             state_dict = {**state_dict, key: empty_history(self.__dict__["_delays"], own.device)}
         elif own is not None and stored.shape != own.shape:
-            asked = f"load_state_dict: {key} of {stored.shape[-1] - 2} calls in a layer that delays by {own.shape[1] - 2}"
+            asked = (
+                f"load_state_dict: {key} of {stored.shape[-1] - 2} calls in a layer that delays by {own.shape[1] - 2}"
+            )
             raise ShapeError(message(asked, "the same number", "Give the layer the recipe it was saved with."))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 

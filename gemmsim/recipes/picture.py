@@ -102,7 +102,8 @@ def _steps(fmt: object, formats: QAffineFormats) -> list[_Box]:
             signs = "" if fmt.signs is None else ", random signs"
             found.append(_Box("before", f"Hadamard of {fmt.hadamard}{signs}"))
         scale = {ScaledCastRule.FLOOR: "power of two", ScaledCastRule.NVFP4: "e4m3 and fp32"}.get(fmt.rule, "fp32")
-        found.append(_Box("scale", f"scale: {fmt.granularity}, {'power of two' if fmt.power else scale}"))
+        kept = f", of {fmt.delayed} calls before" if fmt.delayed else ""
+        found.append(_Box("scale", f"scale: {fmt.granularity}, {'power of two' if fmt.power else scale}{kept}"))
         found += [_Box("before", f"times {fmt.gain:g}")] if fmt.gain != 1.0 else []
         return [*found, _Box("cast", str(fmt.cast))]
     if isinstance(fmt, BlockFormat):

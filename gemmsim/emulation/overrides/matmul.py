@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.ops.product.amax_history import observed_gradient, scales_of_call
 from gemmsim.ops.product.autograd import work_dtype
 from gemmsim.ops.product.matmul import affine
 from gemmsim.ops.product.sharding import prepare
 
-from ..amax_histories import history_at
+from ..amax_histories import delayed_scales
 from ..autocast import autocast, autocast_on_accelerators, promoted
 from .layouts import gradient_laid, in_columns, in_rows
 from .library_sites import by_library, folded, settled
@@ -78,13 +77,10 @@ def product(
         assert plan is not None
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else apart(a, b)
-    amax, history = None, None
+    more: tuple[Any, ...] = (None, 0, at.counter, at.name)
     if at.delayed is not None:
-        history = history_at(at.delayed, left.device)
-        amax = scales_of_call(history, at.delayed.lengths, left, right, at.delayed.training)
-    out = affine(left, right, addend, plan, at.seed, linear, to, None, 0, at.counter, at.name, amax)
-    if history is not None and at.delayed is not None and at.delayed.training:
-        out = observed_gradient(out, history, at.delayed.lengths)
+        more = (*more, *delayed_scales(at.delayed, left, right))
+    out = affine(left, right, addend, plan, at.seed, linear, to, *more)
     if b.dim() == 1:
         out = out.squeeze(-1)
     return out.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else out

@@ -49,10 +49,11 @@ def share(x: Tensor, weight: Tensor, spec: GemmSpec, bits: int) -> tuple[Tensor,
 
 def _check_one_row(fmt: ScaledCast, spec: GemmSpec) -> None:
     """``UnsupportedSpec`` for what windows, which are no rows of one matrix, have no meaning for."""
-    if fmt.rows > 1 or fmt.stored is not None or (fmt.hadamard and fmt.sharing is Sharing.TENSOR):
+    if fmt.rows > 1 or fmt.stored is not None or fmt.delayed or (fmt.hadamard and fmt.sharing is Sharing.TENSOR):
         asked = f"convolution with operand {fmt} in {str(spec)!r}"
         allowed = (
-            "scales for the tensor, a row or parts of one, without stored(...), and without a transform of a tensor"
+            "scales for the tensor, a row or parts of one, without stored(...) and delayed(...), and without a "
+            "transform of a tensor"
         )
         do = "Take another scaled cast for convolutions, or leave these layers in bf16 by a rule."
         raise UnsupportedSpec(message(asked, allowed, do))

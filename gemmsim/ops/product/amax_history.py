@@ -8,8 +8,6 @@ whose tensor was not seen, as the gradient's in an evaluation, stays as it is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -21,8 +19,10 @@ from ..errors import message
 from ..registration import define
 from .affine_formats import QAffineFormats
 
-__all__ = ["Lengths", "empty_history", "has_delayed", "lengths_of", "observed_gradient", "scales_of_call"]
+__all__ = ["NAME", "Lengths", "empty_history", "has_delayed", "lengths_of", "note_gradient", "scales_of_call"]
 
+#: The buffer of a layer that is its history.
+NAME = "amax_history"
 #: Calls whose amax counts, for the first operand, the second one and the gradient; 0: its scale is not delayed.
 Lengths = tuple[int, int, int]
 _NAMES = ("the first operand", "the second operand", "the gradient")
@@ -30,7 +30,7 @@ _NAMES = ("the first operand", "the second operand", "the gradient")
 
 def _in_backward() -> bool:
     """Whether PyTorch runs a backward pass in this thread: a forward pass in it repeats one from before."""
-    return torch._C._current_graph_task_id() != -1  # type: ignore[attr-defined]
+    return torch._C._current_graph_task_id() != -1
 
 
 def _next(history: Tensor, lengths: list[int]) -> Tensor:
@@ -60,26 +60,9 @@ _next_op = define(
     lambda history, lengths: history.new_empty(3),
     tags=(torch.Tag.needs_exact_strides,),
 )
-_note_op = define("note_amax(Tensor(a!) history, Tensor x, int row) -> ()", _note, tags=(torch.Tag.needs_exact_strides,))
-
-
-class _Observed(torch.autograd.Function):
-    """A result as it is; its gradient's largest magnitude is noted when it comes."""
-
-    @staticmethod
-    def forward(out: Tensor, history: Tensor) -> Tensor:
-        return out.view_as(out)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.history = inputs[1]
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
-        if grad is not None:
-            _note_op(ctx.history, grad, 2)
-        return grad, None
+_note_op = define(
+    "note_amax(Tensor(a!) history, Tensor x, int row) -> ()", _note, tags=(torch.Tag.needs_exact_strides,)
+)
 
 
 def lengths_of(formats: QAffineFormats) -> Lengths:
@@ -124,7 +107,6 @@ def scales_of_call(history: Tensor, lengths: Lengths, x: Tensor, weight: Tensor,
     return amax
 
 
-def observed_gradient(out: Tensor, history: Tensor, lengths: Lengths) -> Tensor:
-    """``out``, whose gradient the history learns of."""
-    result: Tensor = _Observed.apply(out, history) if lengths[2] and out.requires_grad else out
-    return result
+def note_gradient(history: Tensor, grad: Tensor) -> None:
+    """What the gradient of this call has."""
+    _note_op(history, grad, 2)

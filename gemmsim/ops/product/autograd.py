@@ -17,6 +17,7 @@ from ..seeds import Site, Stream
 from ..single_differentiation import differentiable_once
 from . import eager, fast_path, gradient_underflow
 from .affine_plan import AffinePlan, Product, Step
+from .amax_history import note_gradient
 from .matmul_extras import MatmulExtras
 from .operators import multiply, multiply_with_operands, quantize_op
 from .refusals import refuse
@@ -73,10 +74,12 @@ class AffineFunction(torch.autograd.Function):
         counter: Tensor | None,
         site: str | None,
         amax: Tensor | None = None,
+        history: Tensor | None = None,
     ) -> tuple[Tensor | None, ...]:
         """The result, the operands as multiplied (None: as given) and their scale exponents (None: not scaled).
 
-        ``amax``: of which delayed scales of a, b and the gradient are made, float32 (3,).
+        ``amax``: of which delayed scales of a, b and the gradient are made, float32 (3,). ``history``: learns what the
+        gradient has (``amax_history``).
         """
         scale_a = scale_b = None
         left, right = a, b
@@ -112,7 +115,7 @@ class AffineFunction(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Save the operands as multiplied, as far as a gradient needs them."""
-        a, b, addend, plan, seed, linear, _, _, row, counter, site, amax = inputs
+        a, b, addend, plan, seed, linear, _, _, row, counter, site, amax, ctx.history = inputs
         _, left, right, scale_a, scale_b = output
         ctx.mark_non_differentiable(*(t for t in output[1:] if t is not None))
         ctx.set_materialize_grads(False)
@@ -141,8 +144,10 @@ class AffineFunction(torch.autograd.Function):
     def backward(ctx: Any, saved: tuple[Any, ...], grad: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:
         """Gradients of a, b and the addend."""
         if grad is None:
-            return (None,) * 12
-        return (*gradients(ctx, saved, grad), *((None,) * 9))
+            return (None,) * 13
+        if ctx.history is not None:
+            note_gradient(ctx.history, grad)
+        return (*gradients(ctx, saved, grad), *((None,) * 10))
 
 
 def gradients_in_columns(a: Tensor, b: Tensor, linear: bool) -> tuple[bool, bool]:

@@ -17,7 +17,7 @@ from ..lazy_dynamo import assume_constant_result
 from ..seeds import check_row, check_seed
 from . import eager, fast_path
 from .affine_formats import QAffineFormats
-from .amax_history import Lengths, observed_gradient, scales_of_call
+from .amax_history import Lengths, scales_of_call
 from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import FormatsLike, affine, check_row_steps, formats_of
 from .matmul_extras import MatmulExtras
@@ -111,9 +111,8 @@ def delayed_linear(
     check_device("qlinear", x, history, None, "x amax_history")
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
     amax = scales_of_call(history, lengths, rows, weight, training)
-    out = affine(rows, weight, bias, formats.plan, None, True, dtype, amax=amax)
-    if training:
-        out = observed_gradient(out, history, lengths)
+    learns = history if training and lengths[2] else None
+    out = affine(rows, weight, bias, formats.plan, None, True, dtype, amax=amax, history=learns)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], weight.shape[0])
 
 

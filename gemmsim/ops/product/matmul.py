@@ -184,12 +184,13 @@ def affine(
     counter: Tensor | None = None,
     site: str | None = None,
     amax: Tensor | None = None,
+    history: Tensor | None = None,
 ) -> Tensor:
     """``a @ b + addend`` as ``plan`` says, for operands of rank two or more; ``linear``: b is (N, K), and the rows of a
     are flattened.
 
     ``counter`` and ``site``: as the operators have them. ``amax``: of which delayed scales of a, b and the gradient are
-    made, float32 (3,).
+    made, float32 (3,). ``history``: learns what the gradient has.
     """
     seed = plan.seed if seed is None else seed
     way = fast_path.way_of(plan, a, b, addend, select, counter, amax)
@@ -197,7 +198,7 @@ def affine(
         return apply_plainly(a, b, addend, plan, seed, linear, dtype, row, site)
     if linear and a.dim() > 2:
         rows = a.reshape(a.shape[:-1].numel(), a.shape[-1])
-        out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site, amax)
+        out = affine(rows, b, addend, plan, seed, True, dtype, select, row, counter, site, amax, history)
         return out.reshape(*a.shape[:-1], out.shape[-1])
     result: Tensor
     if way in (fast_path.KERNEL, fast_path.OPERATOR):
@@ -208,7 +209,7 @@ def affine(
             return eager.matmul(a, right, eager.spec_of(spec), extras)
         result = matmul_op(a, right, spec, *extras)
         return result
-    arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site, amax)
+    arguments = (a, b, addend, plan, seed, linear, dtype, select, row, counter, site, amax, history)
     if way == fast_path.FUNCTION:
         result = AffineFunction.apply(*arguments)[0]
     elif way == fast_path.STEPS_BELOW_NODE:

@@ -44,6 +44,7 @@ def _operand(fmt: object, scaled: bool, margin: int) -> tuple[str, ...]:
         before += [f"Hadamard of {fmt.hadamard}"] if fmt.hadamard else []
         before += [f"times {fmt.gain:g}"] if fmt.gain != 1.0 else []
         scale = f"{fmt.rule}, a power of two" if fmt.power else str(fmt.rule)
+        scale += f", of {fmt.delayed} calls before" if fmt.delayed else ""
         return str(fmt.cast), fmt.granularity, scale, fmt.rounding.describe(), "; ".join(before)
     if isinstance(fmt, BlockFormat):
         second = ", one for the tensor" if fmt.tensor_scale else ""
