@@ -39,9 +39,7 @@ def history_at(site: Delayed, device: torch.device) -> Tensor:
     if found is None:
         found = site.histories[site.name] = empty_history(site.lengths, device)
     if found.shape[-1] != 2 + max(site.lengths):
-        asked = (
-            f"emulate: {site.name!r} has an amax history of {found.shape[-1] - 2} calls, and delays by {site.lengths}"
-        )
+        asked = f"emulate: {site.name!r} has the amax of {found.shape[-1] - 2} calls, and delays by {max(site.lengths)}"
         raise ConfigError(message(asked, "the same number", "Restore it under the recipe that it was saved with."))
     if found.device != device:
         found = site.histories[site.name] = found.to(device)

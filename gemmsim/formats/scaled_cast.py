@@ -271,7 +271,10 @@ def _at(text: str) -> int:
 
 _BLOCK = re.compile(r"(\d+)x(\d+|all)")
 _OPTION = re.compile(r"([a-z0-9_]+)\s*(?:\((.*)\))?")
-_OPTIONS = "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n), delayed(n)"
+_OPTIONS = (
+    "divide, floor, nvfp4, pow2, margin(n), least(x), hadamard(n), hadamard(n,seed), gain(x), stored(...), dim(n), "
+    "delayed(n)"
+)
 _KNOWN = ["amax", "divide", "floor", "nvfp4", "pow2", "margin", "least", "hadamard", "gain", "stored", "dim", "delayed"]
 
 

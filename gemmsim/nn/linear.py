@@ -60,9 +60,8 @@ class _Linear(AffineModule):
         if own is not None and stored is None:
             state_dict = {**state_dict, key: empty_history(self.__dict__["_delays"], own.device)}
         elif own is not None and stored.shape != own.shape:
-            asked = (
-                f"load_state_dict: {key} of {stored.shape[-1] - 2} calls in a layer that delays by {own.shape[1] - 2}"
-            )
+            calls = stored.shape[-1] - 2, own.shape[1] - 2
+            asked = f"load_state_dict: {key} of {calls[0]} calls in a layer that delays by {calls[1]}"
             raise ShapeError(message(asked, "the same number", "Give the layer the recipe it was saved with."))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
