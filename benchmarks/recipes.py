@@ -50,7 +50,8 @@ def check(formats: gs.QAffineFormats) -> None:
     torch.manual_seed(0)
     a, b = torch.randn(3, 70), torch.randn(70, 4)
     for role in ("fprop", "dgrad", "wgrad"):
-        spec = gs.GemmSpec.parse(str(getattr(formats, role)).replace("/delayed(1024)", ""))  # the scale of a whole tensor
+        text = str(getattr(formats, role)).replace("/delayed(1024)", "")  # here the scale of the tensor itself
+        spec = gs.GemmSpec.parse(text)
         expected = torch.tensor(gemm(a.tolist(), b.tolist(), spec, 5), dtype=torch.float64).float()
         assert torch.equal(gs.qmatmul(a, b, spec, seed=5), expected), f"{role}: {spec}"
 
