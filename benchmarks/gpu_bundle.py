@@ -59,7 +59,11 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "results", "baselines", "*.npz
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for. ``select``: an expression for pytest -k; ``parts``: of the check, whose kernels are found."""
+    """What is asked for.
+
+    ``select``: an expression for pytest -k. ``parts``: of the check, whose kernels are found. ``there``: packages that
+    the machine has and the bundle need not bring.
+    """
 
     python: str
     arch: str
@@ -67,6 +71,7 @@ class Plan:
     draws: int
     select: str
     parts: tuple[str, ...]
+    there: tuple[str, ...]
     pip: tuple[str, ...]
 
 
@@ -119,7 +124,7 @@ def _requires(name: str) -> list[str]:
 def download_wheels(plan: Plan, folder: Path) -> list[dict[str, Any]]:
     """The wheels, pip's own among them, and what the bundle says of each."""
     pins = constraints(plan.python)
-    others = [name for name in closure(OTHERS, plan.python) if name not in PINNED]
+    others = [name for name in closure(OTHERS, plan.python) if name not in (*PINNED, *plan.there)]
     wanted = [f"{name}=={pins[name]}" for name in (*PINNED, *others)] + ["pip"]
     command = [
         sys.executable,
@@ -323,6 +328,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--draws", type=int, default=300, help="random products")
     parser.add_argument("--select", default="", help="tests, as pytest -k takes them (all)")
     parser.add_argument("--parts", nargs="*", default=["smoke", *PARTS], help="parts whose kernels are brought (all)")
+    parser.add_argument(
+        "--there", nargs="*", default=[], help="packages that the machine has, numpy or pytest for example"
+    )
     parser.add_argument("--pip", nargs=argparse.REMAINDER, default=[], help="last: options for pip")
     options = parser.parse_args(argv)
     if options.python not in PYTHONS:
@@ -333,7 +341,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(str(error))
     plan = Plan(
         options.python, options.arch, options.out.resolve(), options.draws, options.select,
-        tuple(options.parts), tuple(options.pip),
+        tuple(options.parts), tuple(options.there), tuple(options.pip),
     )  # fmt: skip
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{plan.out.name}-", dir=plan.out.parent))

@@ -70,7 +70,7 @@ class Check:
     def __init__(self, results: Results, end: float, options: argparse.Namespace) -> None:
         self.results, self.end = results, end
         self.kernels, self.draws, self.times = options.kernels, options.draws, options.times
-        self.patience = options.patience
+        self.patience, self.sanitizer = options.patience, not options.no_sanitizer
         self.only = [name for name in PARTS if name in (options.only or PARTS)]
         self.environment = {**os.environ, MARK: str(results.folder.resolve()), "PYTHONUNBUFFERED": "1"}
         path = self.environment.get("PYTHONPATH")
@@ -85,7 +85,7 @@ class Check:
     def part_command(self, name: str, seconds: float) -> list[str]:
         """The process of a part."""
         if name == "tests":
-            workers = max(1, min(8, (os.cpu_count() or 2) - 1))
+            workers = max(1, min(14, (os.cpu_count() or 2) - 2))
             command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "-p", "gpu_pytest"]
             command += ["--continue-on-collection-errors", "-o", "faulthandler_timeout=60"]
             if workers > 1 and find_spec("xdist") is not None:
@@ -143,7 +143,7 @@ class Check:
             if reason:
                 return reason
         tool = shutil.which("compute-sanitizer", path=f"{os.environ.get('PATH', '')}:/usr/local/cuda/bin")
-        if tool is None or self.results.run.is_done("sanitizer"):
+        if tool is None or not self.sanitizer or self.results.run.is_done("sanitizer"):
             return ""
         before = ["--tool", "memcheck", "--error-exitcode", "99", "--target-processes", "application-only"]
         seconds = min(self.patience * SANITIZER, self.left() / 4)
@@ -306,6 +306,9 @@ def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="begin again, whatever the folder has")
     parser.add_argument("--only", nargs="*", choices=PARTS, help="these parts alone (all)")
     parser.add_argument("--despite-smoke", action="store_true", help="go on where smoke failed")
+    parser.add_argument(
+        "--no-sanitizer", action="store_true", help="smoke without compute-sanitizer, which takes a minute"
+    )
     parser.add_argument("--part", choices=("undecided", "smoke", "sanitizer", *PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--patience", type=float, default=1.0, help=argparse.SUPPRESS)  # times what smoke may take
     parser.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)

@@ -35,7 +35,7 @@ PARTS = ("smoke", "verdicts", "libraries", "tests", "random", "timings", "tensor
 
 @dataclass(frozen=True)
 class Needed:
-    """A kernel, what needs it ("smoke", "tests: ..." with a test's name), seconds to compile it."""
+    """A kernel, what needs it ("smoke", "random", or a test's name), seconds to compile it."""
 
     source: KernelSource
     uses: tuple[str, ...]
@@ -44,8 +44,8 @@ class Needed:
     @property
     def order(self) -> tuple[int, float]:
         """What is needed first comes first; of what one part needs, what takes longest."""
-        parts = [PARTS.index(use.partition(":")[0]) for use in self.uses if use.partition(":")[0] in PARTS]
-        return (min(parts, default=len(PARTS)), -self.seconds)
+        parts = ["tests" if "::" in use else use.partition(":")[0] for use in self.uses]
+        return (min((PARTS.index(part) for part in parts if part in PARTS), default=len(PARTS)), -self.seconds)
 
 
 def _source(facts: dict[str, Any]) -> KernelSource:

@@ -21,6 +21,7 @@ from gpu_results import Results
 #: Set by gpu_check.py: the folder of results; a JSON file with seconds of tests; most seconds of a test.
 FOLDER, TIMES, LIMIT = "GEMMSIM_GPU_RESULTS", "GEMMSIM_GPU_TIMES", "GEMMSIM_GPU_TEST_LIMIT"
 PART = "tests"
+_DONE = "gemmsim_done"
 
 
 class Plugin:
@@ -32,6 +33,9 @@ class Plugin:
         self.runs_tests = self.worker or not getattr(config.option, "numprocesses", None)
         self.names: Any = None
         self.seconds: dict[str, float] = {}
+        # Of all processes the same: pytest-xdist counts tests, also for a process that takes the place of another.
+        input = getattr(config, "workerinput", {})
+        self.done = set(input[_DONE]) if _DONE in input else set(self.results.run.part(PART))
         self.limit = float(os.environ.get(LIMIT, "180"))
         if self.worker:
             die_with_parent()
@@ -39,10 +43,14 @@ class Plugin:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         times = os.environ.get(TIMES)
         known: dict[str, float] = json.loads(Path(times).read_text(encoding="utf-8")) if times else {}
-        done = set(self.results.run.part(PART))
-        left = [item for item in items if item.nodeid not in done]
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+        left = [item for item in items if item.nodeid not in self.done]
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in self.done])
         items[:] = sorted(left, key=lambda item: -known.get(item.nodeid, 0.0))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Of pytest-xdist, before a process starts."""
+        node.workerinput[_DONE] = sorted(self.done)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

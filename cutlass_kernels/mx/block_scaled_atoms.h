@@ -13,6 +13,10 @@ typedef cute::bfloat16_t TensorValue;
 typedef decltype(cute::tile_to_shape(cute::GMMA::Layout_K_SW128_Atom<TensorValue>{},
                                      cute::Shape<cute::Int<TENSOR_M>, cute::Int<TENSOR_K>>{})) TensorTile;
 
+// The same for positions as numbers: CuTe swizzles the addresses of the tile above, in bytes, and its own positions not.
+typedef decltype(cute::as_position_independent_swizzle_layout(TensorTile{})) TensorPlaces;
+static_assert(TensorPlaces{}(1, 0) == TENSOR_K + 8 && TensorPlaces{}(7, 9) == 7 * TENSOR_K + (9 ^ 7 * 8), "line n is swizzled by n % 8");
+
 GEMMSIM_HD auto tensor_tile(uint8_t* at) { return cute::make_tensor(cute::make_smem_ptr((TensorValue*)at), TensorTile{}); }
 
 // What the instructions of all routes have in common for one thread. `ATOMS`: the tiled instruction.
@@ -24,7 +28,7 @@ template <class ATOMS> struct TensorSums {
 
     static GEMMSIM_HD void clear(Sums& sums) { cute::clear(sums); }
     // Byte offset in a buffer of the value of term `term` of line `line`.
-    static GEMMSIM_HD int place(int line, int term) { return (int)TensorTile{}(line, term) * (int)sizeof(TensorValue); }
+    static GEMMSIM_HD int place(int line, int term) { return (int)TensorPlaces{}(line, term) * (int)sizeof(TensorValue); }
     // Row (0) or column (1) of the tile to which register `i` belongs.
     template <int MODE> static GEMMSIM_HD int at(int tid, int i) {
         return (int)cute::get<MODE>(ATOMS{}.get_slice(tid).partition_C(cute::make_identity_tensor(Tile{}))(i));

@@ -13,6 +13,7 @@ from torch import Tensor
 from gemmsim.formats import E8M0, BlockFormat, BlockMode, FixedFormat
 
 from .backend import backend_of
+from .division import divided_by
 from .encoded_operand import Coded
 from .encoded_values import ONE, elements_of, factors_of
 from .stored_elements import stored
@@ -96,7 +97,7 @@ def scale_for_largest(x: Tensor, largest: float) -> Tensor:
         # as when encoding float64: finite values stay finite
         top = torch.finfo(torch.float32).max
         amax = torch.where(amax.isinf(), amax, amax.clamp(max=top))
-    return (amax.to(torch.float32) / largest).clamp(min=2.0**-96)
+    return divided_by(amax.to(torch.float32), largest).clamp(min=2.0**-96)
 
 
 def second_scale_of(x: Tensor, fmt: BlockFormat) -> float | Tensor:

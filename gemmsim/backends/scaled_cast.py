@@ -19,6 +19,7 @@ from gemmsim.lowering.abi_constants import Site
 
 from . import route
 from .convert import cast_into
+from .division import divided_by
 from .product import Product
 
 __all__ = ["ScaledOperand", "hadamard_signs", "largest_magnitude", "quantized", "scaled_operand"]
@@ -62,7 +63,7 @@ class ScaledOperand:
         found = self.elements * self.expanded()
         if self.second is not None:
             found = self.elements * (self.expanded() * self.second)
-        return found if self.gain == 1.0 else found / self.gain
+        return found if self.gain == 1.0 else divided_by(found, self.gain)
 
 
 def _expanded(scales: Tensor, shape: torch.Size, rows: int, terms: int, dim: int) -> Tensor:
@@ -114,7 +115,7 @@ def scaled_operand(
         if whole is None:
             whole = amax.amax() if amax.numel() else amax.new_zeros(())
         most = torch.as_tensor(whole, dtype=x.dtype, device=x.device)
-        second = (most / (fmt.largest * E4M3.max)).clamp(min=2.0**-96)
+        second = divided_by(most, fmt.largest * E4M3.max).clamp(min=2.0**-96)
     up, scales = _scales(amax, fmt, second)
     factor = _expanded(scales if up is None else up, x.shape, rows, terms, dim)
     if up is not None:

@@ -26,7 +26,8 @@ def softmax_formats(fmt, **more):
 CALLS = {
     **{f"softmax-{fmt}": (lambda x, w, fmt=fmt: f.qsoftmax(x, -1, softmax_formats(fmt))) for fmt in STEPS},
     "softmax-tree": lambda x, w: f.qsoftmax(x, 1, softmax_formats("e5m10", order="tree(64)")),
-    "softmax-lse": lambda x, w: f.qsoftmax(x, 1, gs.QSoftmaxFormats("e5m10", fwd_lse="e5m10")),
+    "softmax-lse": lambda x, w: f.qsoftmax(x, 1, gs.QSoftmaxFormats(
+        "e5m10", fwd_lse="e5m10", bwd_add="e5m10", bwd_mul="e5m10")),
     **{f"layernorm-{fmt}": (lambda x, w, fmt=fmt: f.qlayernorm(x, w.shape, w, w, spec=gs.QLayerNormFormats(
         *[fmt] * 7, seed=5))) for fmt in STEPS},
     "rmsnorm-tree": lambda x, w: f.qrmsnorm(x, w.shape, w, spec=gs.QLayerNormFormats(*["bf16"] * 7, order="tree(64)")),

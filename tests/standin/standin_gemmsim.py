@@ -218,7 +218,7 @@ def _answers(cpu):
         "run_rows": (cpu.run_rows, lambda args, kwargs: args[2]),
         "affine_cast": (cpu.affine_cast, _at(4, "out")),
         "scaled_cast": (lambda *args, watch=True, **more: cpu.scaled_cast(*args, **more), _at(2, "out")),
-        "scaled_blocks": (lambda *args, watch=True: _scaled_blocks(cpu, *args), _at(5, "out")),
+        "scaled_blocks": (lambda *args, check=True: _scaled_blocks(cpu, *args), _at(5, "out")),
         "gemm_tensor_cores": (_tensor_cores, _at(2, "out")),
         "exact_sums": (lambda a, b, out, units, lsbs: out.copy_(a.double() @ b.double()), _at(2, "out")),
     }

@@ -80,7 +80,7 @@ class Standin(TorchDispatchMode):
         given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
         if func is torch.ops.aten.lift_fresh.default:  # made by torch.tensor, unseen, perhaps where another one was
             put(given[0], False)
-        device = kwargs.get("device")
+        device = None if _is_gradient_of_a_cast(func, kwargs) else kwargs.get("device")
         there = any(is_there(x) for x in given) if device is None else _is_gpu(device)
         if device is not None and there:
             kwargs["device"] = _CPU
@@ -103,6 +103,12 @@ class Standin(TorchDispatchMode):
         if graph is not None and outermost:
             graph.add(lambda: _again(func, args, kwargs, out))
         return out
+
+
+def _is_gradient_of_a_cast(func, kwargs) -> bool:
+    """Whether PyTorch's C++ code casts a gradient back: it names the device where it sees the tensor, the CPU."""
+    backward = torch._C._current_graph_task_id() != -1
+    return func is torch.ops.aten._to_copy.default and backward and kwargs.get("layout") is not None
 
 
 def _known_to_the_cpu(func, args, kwargs):

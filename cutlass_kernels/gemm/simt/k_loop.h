@@ -38,8 +38,10 @@ template <GemmConfig K> struct Stream : Products<K> {
         } measured_a, measured_b;
     };
     // Shared memory has the two buffers, then a table of products, then UNUSED bytes, then the stages of B (pipelined_panel.h). A run
-    // reads up to UNUSED bytes behind the last term of a chunk but does not use them.
-    static constexpr unsigned UNUSED = K.copied ? 0 : gemm_ahead(K) * PanelB::PITCH * sizeof(TB),
+    // reads the factors of AHEAD terms behind the last one of a chunk but does not use them. Those of A may reach beyond the panel of B.
+    static constexpr unsigned AHEAD = K.copied ? 0 : gemm_ahead(K), BEHIND_A = sizeof(Buffer) - PanelA::SIZE * sizeof(TA),
+                              READ_A = AHEAD * PanelA::PITCH * sizeof(TA), READ_B = AHEAD * PanelB::PITCH * sizeof(TB),
+                              UNUSED = READ_A > BEHIND_A + READ_B ? READ_A - BEHIND_A : READ_B,
                               BEFORE = (2 * sizeof(Buffer) + Products<K>::TABLE_BYTES + UNUSED + 15) / 16 * 16,
                               BYTES = BEFORE + PanelB::BYTES;
     static GEMMSIM_HD uint8_t* table() { return shared_memory() + 2 * sizeof(Buffer); }

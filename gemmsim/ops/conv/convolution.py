@@ -71,7 +71,7 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``spec`` says, with grad
             ``QAffineFormats``, of which x is the input; None is PyTorch's own convolution. (``formats``, its former
             keyword, is deprecated.)
         padding_mode: "zeros", or "reflect", "replicate", "circular": x is then padded with numbers of its own, before
-            everything else, and its gradient is PyTorch's for that padding.
+            everything else, and its gradient is PyTorch's for that padding (in PyTorch's order on each device).
         seed, arithmetic, out_dtype: as in ``qlinear``.
 
     Blocks of operand formats lie along k, in each product along its own; a scale that a whole tensor shares is that of

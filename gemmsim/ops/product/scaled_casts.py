@@ -10,6 +10,7 @@ from torch import Tensor
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.scaled import Scaled
 from gemmsim.backends.convert import cast_into
+from gemmsim.backends.division import divided_by
 from gemmsim.backends.encoded_operand import Coded
 from gemmsim.backends.epilogue import Finish
 from gemmsim.backends.epilogue_passes import followed
@@ -51,7 +52,7 @@ def rescaled(raw: Tensor, gain: float, finish: Finish | None, out: Tensor, spec:
     """Writes ``raw`` over ``gain``, a float32 tensor, to ``out``: rounded to binary32, then as ``spec`` ends."""
 
     def write(result: Tensor) -> None:
-        found = raw if gain == 1.0 else raw / gain
+        found = raw if gain == 1.0 else divided_by(raw, gain)
         if spec.out is None:
             result.copy_(found)
         else:

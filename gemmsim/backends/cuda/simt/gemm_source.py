@@ -200,7 +200,8 @@ def _shared_bytes(spec: GemmSpec, what: Program, operands: Operands, tile: Tile)
     panels = _copied_bytes(operands, tile) if tile.copied else tile.depth * rows
     words = -(-(3 * 4 * (tile.loaders or tile.threads) // 32) // 16) * 16
     ahead = 0 if tile.copied else 4 if tile.rows * tile.cols < 16 else 1
-    unused = ahead * (tile.width + max(4, 16 // second)) * second
+    row_a, row_b = ((n + max(4, 16 // each)) * each for n, each in ((tile.height, first), (tile.width, second)))
+    unused = max(ahead * row_b, ahead * row_a - tile.depth * row_b - 2 * words)
     stages, size = 0, KERNEL_DTYPES[operands.b].bytes
     if tile.stages and not _permutes(what) and (operands.layout_b != ANY_STRIDES or size >= 4):
         stages = tile.stages * tile.width * tile.depth * size

@@ -38,6 +38,7 @@ __all__ = [
     "operand_lines",
     "refuses_shape",
     "sources",
+    "without_first",
 ]
 
 #: The last is gemmsim::INSTRUCTION_STAGES, the chunks in shared memory. There are two where sums lie in tensor memory.
@@ -128,8 +129,17 @@ def chain_of(accumulator: Accumulator) -> Chain | Refusal:
     return Chain(found.instruction, accumulator.n)
 
 
+def without_first(accumulator: Accumulator, k: int) -> Accumulator:
+    """Return ``accumulator`` without ``first`` where no terms of a sum of ``k`` are left over for a step of their own."""
+    if isinstance(accumulator, Hardware) and accumulator.first and k % accumulator.first == 0:
+        return replace(accumulator, first=None)
+    return accumulator
+
+
 def _plain_chain(accumulator: Hardware) -> Chain | Refusal:
     one = accumulator.instruction
+    if accumulator.first:
+        return Refusal(f"terms that are left over of {accumulator.first} come first; the kernel has them last")
     if one.unit not in _ISSUES or one.a not in _ELEMENTS or one.b not in _ELEMENTS:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     found = Chain(one)

@@ -33,7 +33,7 @@ from ..simt.gemm import gemm as simt
 from . import native_mma_block_scaled as scaled
 from . import wgmma_block_scaled
 from .cutlass_mainloop import LARGE, Collective, collective_of, collective_source, gemm_collective, refuses_collective
-from .native_mma import Chain, chain_of, gemm_instruction, instruction_source, refuses_shape
+from .native_mma import Chain, chain_of, gemm_instruction, instruction_source, refuses_shape, without_first
 from .native_mma_block_scaled import ScaledChain
 from .self_check import Problem, Verdict, known_verdict, verdict_for
 from .self_check_inputs import long_problem, plain_problems
@@ -94,7 +94,7 @@ def instruction(product: Product) -> Ran | Refusal:
         return _scaled(product)
     a, b, spec, out, finish = product.a, product.b, product.spec, product.out, product.finish
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
-    chain = chain_of(spec.accumulator)
+    chain = chain_of(without_first(spec.accumulator, a.shape[-1]))
     if not isinstance(chain, Chain):
         return _not_used(chain)
     refusal = _device_refuses(chain.instruction.arch, out)
