@@ -1,6 +1,6 @@
-"""What confirms the rule of an instruction: outputs recorded on chips, models that replay chips, vectors.
+"""What confirms the rule of an instruction: comparisons with a chip, recorded outputs, replays of chips, vectors.
 
-The recorded outputs are other people's; this project has measured nothing on a chip. Facts:
+The recorded outputs are other people's; the comparisons are this project's (benchmarks/results/gpu). Facts:
 docs/reference/hardware.md#evidence.
 """
 
@@ -12,8 +12,9 @@ __all__ = ["Evidence", "Source", "source_of"]
 
 
 class Evidence:
-    """The four degrees, strongest first; ``Source.evidence`` is one of them."""
+    """The five degrees, strongest first; ``Source.evidence`` is one of them."""
 
+    COMPARED = "compared on a chip"
     RECORDED = "silicon recorded"
     REPLAYED = "equal to a model that replays silicon"
     MODEL = "model only"
@@ -24,9 +25,9 @@ class Evidence:
 class Source:
     """Where a row's facts come from.
 
-    rule: the publication whose rule it is. evidence: one of the four of ``Evidence``. chips: on which it was recorded,
-    or which are replayed. outputs: how many recorded outputs are equal, all of them; files that hold the same numbers
-    count once. by: who recorded or replays, and what inputs. note: what else is known.
+    rule: the publication whose rule it is. evidence: one of the five of ``Evidence``. chips: on which it was compared
+    or recorded, or which are replayed. outputs: how many outputs of chips are equal, all of them; files that hold the
+    same numbers count once. by: who compared, recorded or replays, and what inputs. note: what else is known.
     """
 
     rule: str
@@ -39,21 +40,21 @@ class Source:
     @property
     def silicon(self) -> bool:
         """Whether outputs of the chip itself were compared with this row."""
-        return self.evidence == Evidence.RECORDED
+        return self.evidence in (Evidence.COMPARED, Evidence.RECORDED)
 
     @property
     def short(self) -> str:
         """A few words, for a table."""
-        if self.evidence == Evidence.RECORDED:
-            return f"silicon recorded: {', '.join(self.chips)}, {self.outputs:,} outputs"
+        if self.silicon:
+            return f"{self.evidence}: {', '.join(self.chips)}, {self.outputs:,} outputs"
         more = self.chips or ((self.note,) if self.note == ONE_SOURCE else ())
         return f"{self.evidence}: {', '.join(more)}" if more else self.evidence
 
     def __str__(self) -> str:
         notes = f"; {self.note}" if self.note else ""
-        if self.evidence == Evidence.RECORDED:
+        if self.silicon:
             equal = f"{self.outputs:,} of {self.outputs:,} outputs equal"
-            return f"silicon recorded ({self.by}): {equal}{notes}; rule: {self.rule}"
+            return f"{self.evidence} ({self.by}): {equal}{notes}; rule: {self.rule}"
         if self.evidence == Evidence.REPLAYED:
             return f"equal to a model that replays silicon ({self.by}){notes}; rule: {self.rule}"
         if self.evidence == Evidence.RULE:
@@ -89,6 +90,16 @@ for _operands in ("e4m3", "e5m2"):
         _RECORDED["hopper", "mma", _operands, _result] = ("H100", "H200")
         _RECORDED["blackwell", "mma", _operands, _result] = ("B200",)
 
+#: Outputs of an H200 that this project compared, all equal, by the pair of operands.
+_COMPARED = {("f16", "f16"): 24976, ("bf16", "bf16"): 25060, ("tf32", "tf32"): 25152, ("e4m3", "e4m3"): 24640}
+_COMPARED |= {("e4m3", "e5m2"): 24640, ("e5m2", "e4m3"): 24640, ("e5m2", "e5m2"): 24900}
+_BY_US = (
+    "this project, on an H200 in November 2026: chains of one to nine instructions, with subnormals, NaN, infinities, "
+    "zeros, cancellation and overflow"
+)
+#: Shapes of mma whose chains were compared: those of 32 bytes of a line. wgmma has one for each pair of operands.
+_COMPARED_SHAPES = {"f16": "m16n8k16", "bf16": "m16n8k16", "tf32": "m16n8k8", "e4m3": "m16n8k32", "e5m2": "m16n8k32"}
+
 #: What a package replays, by (architecture, unit): FP8 with binary32 results.
 _REPLAYED = {
     ("hopper", "wgmma"): ("H100 PCIe", "mmaemu 0.1.0, which replays 4,167 recorded cuBLAS calls"),
@@ -120,6 +131,7 @@ def source_of(arch: str, unit: str, shape: str, a: str, b: str, c: str, d: str, 
     if fp8 and d == "f32" and (arch, unit) in _REPLAYED:
         chip, package = _REPLAYED[arch, unit]
         replay = f"{package} of an {chip}"
+    compared = _compared(arch, unit, shape, a, b) if c == d else 0
     chips = _RECORDED.get((arch, unit, a, d), ()) if a == b and c == d else ()
     if rule == _OWN_RULE and shape != "m16n8k32":
         chips = ()
@@ -128,12 +140,23 @@ def source_of(arch: str, unit: str, shape: str, a: str, b: str, c: str, d: str, 
         inputs = f"{_NORMAL}, c = 0" if unit == "wgmma" else _NORMAL
         notes.append(f"the files of {names} hold the same numbers" if copies else "")
         notes.append(f"equal to {replay}" if replay else "")
+        notes.append(f"and {compared:,} of {compared:,} by {_BY_US}" if compared else "")
         by, outputs = f"{_KHATTAK}, on {names}; {inputs}", _EACH if copies else _EACH * len(chips)
         return Source(rule, Evidence.RECORDED, chips, outputs, by, _joined(notes))
+    if compared:
+        notes.append(f"equal to {replay}" if replay else "")
+        return Source(rule, Evidence.COMPARED, ("H200",), compared, _BY_US, _joined(notes))
     if replay:
         return Source(rule, Evidence.REPLAYED, (chip,), 0, replay, _joined(notes))
     degree = Evidence.MODEL if vectors and rule == MMASIM else Evidence.RULE
     return Source(rule, degree, note=_joined(notes))
+
+
+def _compared(arch: str, unit: str, shape: str, a: str, b: str) -> int:
+    """How many outputs of an instruction this project compared with a chip."""
+    if arch != "hopper" or (unit != "wgmma" and (unit != "mma" or shape != _COMPARED_SHAPES.get(a))):
+        return 0
+    return _COMPARED.get((a, b), 0)
 
 
 def _joined(notes: list[str]) -> str:

@@ -20,20 +20,25 @@ def test_rows_are_frozen_values_with_a_source():
 
 def test_nobody_reads_silicon_where_there_was_none():
     degrees = {row.source.evidence for row in hardware.instructions()}
-    assert degrees == {"silicon recorded", "equal to a model that replays silicon", "model only", "no vectors"}
+    chips = {"compared on a chip", "silicon recorded"}
+    assert degrees == {*chips, "equal to a model that replays silicon", "model only", "no vectors"}
     for row in hardware.instructions():
         words, source = str(row.source), row.source
-        assert source.silicon == words.startswith("silicon recorded") == (source.outputs > 0)
-        assert bool(source.chips) == (source.evidence in ("silicon recorded", "equal to a model that replays silicon"))
+        assert source.silicon == words.startswith(tuple(chips)) == (source.outputs > 0)
+        assert bool(source.chips) == (source.evidence in (*chips, "equal to a model that replays silicon"))
+        if source.evidence == "compared on a chip":
+            assert row.arch == "hopper" and source.chips == ("H200",) and source.outputs > 24_000
         if not source.chips:
             assert "not silicon" in words
-        if source.silicon:
+        if source.evidence == "silicon recorded":
             assert row.a == row.b and row.c == row.d and all(chip in words for chip in source.chips)
             assert source.outputs in (5_000, 10_000) and row.arch in ("volta", "ampere", "ada", "hopper", "blackwell")
     one = hardware.instruction("turing", "mma.m8n8k4.f32.f16.f16.f32")
     assert one.model.kept == 23 and str(one.source).endswith("one source") and "one source" in hardware.table()
-    replayed = hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e5m2").source
-    assert "mmaemu" in str(replayed) and replayed.chips == ("H100 PCIe",)
+    mixed = hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e5m2").source
+    assert "mmaemu" in str(mixed) and mixed.evidence == "compared on a chip"
+    replayed = hardware.instruction("ada", "mma.m16n8k32.f32.e4m3.e5m2.f32").source
+    assert "mmaemu" in str(replayed) and replayed.chips == ("RTX 4060",)
 
 
 def test_kinds_have_nvidias_names_and_may_be_left_out():

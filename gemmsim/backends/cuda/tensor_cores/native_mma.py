@@ -130,7 +130,7 @@ def chain_of(accumulator: Accumulator) -> Chain | Refusal:
 
 
 def without_first(accumulator: Accumulator, k: int) -> Accumulator:
-    """Return ``accumulator`` without ``first`` where no terms of a sum of ``k`` are left over for a step of their own."""
+    """Return ``accumulator`` without ``first`` where a sum of ``k`` terms leaves none over for a step of their own."""
     if isinstance(accumulator, Hardware) and accumulator.first and k % accumulator.first == 0:
         return replace(accumulator, first=None)
     return accumulator

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #define __global__
@@ -72,12 +73,30 @@ template <class Args> inline const Args& arguments(const void* p = nullptr) {
     return *(const Args*)held;
 }
 
+// Memory of `bytes` bytes, in units of 128, that ends at a page which nobody may touch: an access behind it ends the process, as it
+// takes the GPU away.
+struct Fenced {
+    static constexpr size_t PAGE = 4096;
+    size_t size;
+    unsigned char *pages, *data;
+
+    explicit Fenced(size_t bytes) {
+        const size_t whole = (bytes + 127) & ~(size_t)127;
+        size = (whole + PAGE - 1) / PAGE * PAGE;
+        pages = (unsigned char*)mmap(nullptr, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(pages + size, PAGE, PROT_NONE);
+        data = pages + size - whole;
+    }
+    ~Fenced() { munmap(pages, size + PAGE); }
+};
+
 template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned gx, unsigned gy, unsigned gz, unsigned threads, size_t shared_bytes, int fibers) {
     arguments<Args>(args);
     entry = [] { KERNEL(arguments<Args>()); };
     gridDim = {gx, gy, gz};
     blockDim = {threads, 1, 1};
-    shared = (unsigned char*)aligned_alloc(128, (shared_bytes + 255) & ~(size_t)127);
+    const Fenced memory(shared_bytes);
+    shared = memory.data;
     unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
     fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
     copies = fibers ? (Copies*)calloc(threads, sizeof(Copies)) : nullptr;
@@ -94,7 +113,6 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     free(copies);
     free(fiber);
     free(stacks);
-    free(shared);
     return 0;
 }
 
