@@ -13,7 +13,7 @@ from .code_layout import parts_of_codes, parts_of_values, to_codes, to_values
 from .codebook import points_on
 from .dtypes import fits
 
-__all__ = ["codes_of", "listed_codes", "listed_values", "table_codes", "values_of_codes"]
+__all__ = ["codes_of", "codes_of_elements", "listed_codes", "listed_values", "table_codes", "values_of_codes"]
 
 
 @lru_cache(maxsize=64)
@@ -51,6 +51,19 @@ def codes_of(fmt: str, meaning: Format, x: Tensor) -> tuple[Tensor, Tensor]:
         index = torch.where(x.isnan(), 0x7FC0, index)
     codes = _codes_of_bfloat16(fmt, x.device)[index]
     return codes, codes >= 0 if exact is None else (codes >= 0) & exact
+
+
+@lru_cache(maxsize=64)
+def _bytes_of_bfloat16(fmt: str, device: torch.device) -> Tensor:
+    return _codes_of_bfloat16(fmt, device).to(torch.uint8)
+
+
+def codes_of_elements(x: Tensor, fmt: Format) -> Tensor:
+    """Return the codes of ``x``, numbers of a format of up to 8 bits, as uint8; the code of other numbers means
+    nothing.
+    """
+    index = x.to(torch.bfloat16).view(torch.int16).to(torch.int32) & 0xFFFF
+    return _bytes_of_bfloat16(str(fmt), x.device)[index]
 
 
 def table_codes(x: Tensor, fmt: Format) -> Tensor:

@@ -138,7 +138,14 @@ def _block_size(shape: torch.Size, fmt: ScaledCast, dim: int) -> tuple[int, int]
 def largest_magnitude(x: Tensor) -> Tensor:
     """The largest finite magnitude of a tensor, binary32; 0 for none."""
     x = x.to(torch.float32)
-    return torch.where(x.isfinite(), x.abs(), 0.0).amax() if x.numel() else x.new_zeros(())
+    if not x.numel():
+        return x.new_zeros(())
+    magnitudes = x.abs()
+    if not x.is_cuda:  # a GPU would have to wait for the answer
+        most = magnitudes.amax()
+        if most.isfinite():
+            return most
+    return torch.where(x.isfinite(), magnitudes, 0.0).amax()
 
 
 def _largest_of_blocks(x: Tensor, rows: int, terms: int, dim: int) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gemmsim.arithmetic import GemmSpec
 from gemmsim.arithmetic.scaled import Scaled
+from gemmsim.backends.code_tables import codes_of_elements
 from gemmsim.backends.convert import cast_into
 from gemmsim.backends.division import divided_by
 from gemmsim.backends.encoded_operand import Coded
@@ -29,14 +30,15 @@ def as_codes(x: ScaledOperand, fmt: BlockFormat) -> Coded:
     """Elements and scales as codes of a block format. A block with an element that is no number there is NaN."""
     elements, scales = x.elements, x.scales
     across = -3 - x.dim
-    scales = scales.repeat_interleave(x.rows, across).narrow(across, 0, elements.shape[across])
-    spoilt = _blocks_with(~elements.isfinite(), scales.shape, fmt.block_size, x.dim)
-    codes = fmt.element.encode(torch.where(elements.isfinite(), elements, 0.0)).to(torch.uint8)
     if fmt.scale == E8M0:
         coded = (torch.frexp(scales).exponent + 126).clamp(0, 254).to(torch.uint8)
-        coded = torch.where(spoilt, 255, coded)
     else:
-        coded = torch.where(spoilt, 0x7F, fmt.scale.encode(scales).to(torch.uint8))
+        coded = codes_of_elements(scales, fmt.scale)
+    coded = coded.repeat_interleave(x.rows, across).narrow(across, 0, elements.shape[across])
+    if elements.is_cuda or not bool(elements.sum().isfinite()):
+        spoilt = _blocks_with(~elements.isfinite(), coded.shape, fmt.block_size, x.dim)
+        coded = torch.where(spoilt, 255 if fmt.scale == E8M0 else 0x7F, coded)
+    codes = codes_of_elements(elements, fmt.element)
     second = 1.0 if x.second is None else x.second if x.second.is_cuda else float(x.second)
     return Coded(codes, coded, fmt, x.dim, elements.shape[x.dim], "bytes", second)
 
@@ -88,7 +90,9 @@ def multiply(a: Tensor | ScaledOperand, b: Tensor | ScaledOperand, spec: GemmSpe
     seconds = [x.second for x in (a, b) if isinstance(x, ScaledOperand) and x.second is not None]
     if seconds:
         total = _added(None, total, math.prod(seconds[1:], start=seconds[0]), accumulator.outer, seed)
-    return total.masked_fill_(total.isnan(), math.nan), ran  # quiet and positive, as everywhere
+    if total.is_cuda or not bool(total.sum().isfinite()):
+        total.masked_fill_(total.isnan(), math.nan)  # quiet and positive, as everywhere
+    return total, ran
 
 
 def _group(a: object, b: object, accumulator: Scaled, size: int) -> int:
@@ -109,8 +113,11 @@ def _scale_at(a: object, b: object, start: int) -> Tensor:
 
 def _added(total: Tensor | None, found: Tensor, scale: Tensor, outer: Cast, seed: int) -> Tensor:
     """``R_outer(total + found * scale)`` from the exact value, float32; ``total`` None is +0."""
+    nearest = outer.format == FP32 and outer.rounding == Rounding.RNE
+    if nearest and total is None and found.dtype == torch.float32:
+        return found.mul_(scale).add_(0.0)
     product = found.double().mul_(scale)  # exact: at most 29 and 24 bits
-    if outer.format == FP32 and outer.rounding == Rounding.RNE:
+    if nearest:
         return (product + 0.0).float() if total is None else _sum_in_fp32(total, product)
     start = torch.zeros((), dtype=torch.float64, device=found.device) if total is None else total.double()
     odd = _rounded_to_odd(start, product, start + product)
