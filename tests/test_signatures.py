@@ -54,7 +54,7 @@ REASONS = {
     **dict.fromkeys(("ConvFunction.forward", "PlainFunction.forward"), _AUTOGRAD),
     **dict.fromkeys(("matmul", "general_matmul", "gemm", "product", "_fprop", "Product.__init__"), _PRODUCT),
     **dict.fromkeys(("gemm_codes", "operands_of", "_members_run", "_call"), _PRODUCT),
-    **dict.fromkeys(("_block_matmul", "affine", "_qmatmul"), _PRODUCT),
+    **dict.fromkeys(("affine", "_qmatmul"), _PRODUCT),
     **dict.fromkeys(("attention", "_math", "_flash", "_attend", "_multihead", "_encoder_layer"), _LOWERING),
     **dict.fromkeys(("_transpose.conv_transpose", "_any_convolution", "_convolution_mode"), _LOWERING),
     **dict.fromkeys(("_linear_cross_entropy", "_scaled_mm", "_scaled_mm_v2"), _LOWERING),

@@ -7,7 +7,6 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from gemmsim.backends.division import divided_by
 from gemmsim.nn import Emulated
 from gemmsim.tensor_quant import CalibrationDataError
 
@@ -91,9 +90,10 @@ class DMXObserverBase(Emulated, nn.Module):
         width = float(self.quant_max - self.quant_min)
         eps = self.eps.to(low.device)
         if self.qscheme in _SYMMETRIC:
-            scale = torch.maximum(divided_by(torch.maximum(-low, high), width / 2), eps)
+            most = torch.maximum(-low, high)
+            scale = torch.maximum(most / torch.full_like(most, width / 2), eps)
             return scale, torch.zeros_like(scale, dtype=torch.int64)
-        scale = torch.maximum(divided_by(high - low, width), eps)
+        scale = torch.maximum((high - low) / torch.full_like(high, width), eps)  # by a number it is a product on GPUs
         zero = self.quant_min - torch.round(low / scale).long()
         return scale, zero.clamp(self.quant_min, self.quant_max)
 

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmsim.backends.division import divided_by
-
 from .elementwise import quantize_elemwise_op as quantize_elemwise_op
 from .specs import MxSpecs
 
@@ -62,9 +60,9 @@ def vec_mul(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> T
 
 def vec_div(a: Any, b: Any, mx_specs: Any = None, round: str | None = None) -> Tensor:
     """a / b; with ``vec_use_recip`` a * (1 / b), both rounded."""
-    if not mx_specs or not mx_specs["vec_use_recip"]:
-        return vec_quantize(a / b if isinstance(b, Tensor) else divided_by(a, b), mx_specs, round)
     divisor = b if isinstance(b, Tensor) else torch.full((), b, dtype=a.dtype, device=a.device)
+    if not mx_specs or not mx_specs["vec_use_recip"]:  # by a number it is a product on GPUs
+        return vec_quantize(a / (divisor if a.dtype == torch.float32 else b), mx_specs, round)
     return vec_mul(a, vec_recip(divisor, mx_specs, round), mx_specs, round)
 
 

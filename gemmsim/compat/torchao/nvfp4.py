@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import gemmsim as gs
-from gemmsim.backends.division import divided_by
 from gemmsim.nn.weights import linear_like
 
 from ..own_fields import OwnFields
@@ -36,7 +35,8 @@ _PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default, aten._group
 
 def per_tensor_amax_to_scale(amax: Tensor) -> Tensor:
     """amax / (448 * 6) in float32."""
-    return divided_by(amax.to(torch.float32), 448.0 * 6.0)
+    most = amax.to(torch.float32)
+    return most / torch.full_like(most, 448.0 * 6.0)  # by a number it is a product on GPUs
 
 
 def _check(data_hp: Tensor, block_size: int) -> None:
