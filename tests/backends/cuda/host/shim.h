@@ -80,14 +80,14 @@ struct Fenced {
     size_t size;
     unsigned char *pages, *data;
 
-    explicit Fenced(size_t bytes) {
+    void open(size_t bytes) {
         const size_t whole = (bytes + 127) & ~(size_t)127;
         size = (whole + PAGE - 1) / PAGE * PAGE;
         pages = (unsigned char*)mmap(nullptr, size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         mprotect(pages + size, PAGE, PROT_NONE);
         data = pages + size - whole;
     }
-    ~Fenced() { munmap(pages, size + PAGE); }
+    void close() { munmap(pages, size + PAGE); }
 };
 
 template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned gx, unsigned gy, unsigned gz, unsigned threads, size_t shared_bytes, int fibers) {
@@ -95,7 +95,8 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     entry = [] { KERNEL(arguments<Args>()); };
     gridDim = {gx, gy, gz};
     blockDim = {threads, 1, 1};
-    const Fenced memory(shared_bytes);
+    Fenced memory;
+    memory.open(shared_bytes);
     shared = memory.data;
     unsigned char* stacks = fibers ? (unsigned char*)malloc(threads * STACK) : nullptr;
     fiber = fibers ? (ucontext_t*)malloc(threads * sizeof(ucontext_t)) : nullptr;
@@ -113,6 +114,7 @@ template <class Args, void (*KERNEL)(Args)> int run(const void* args, unsigned g
     free(copies);
     free(fiber);
     free(stacks);
+    memory.close();
     return 0;
 }
 
