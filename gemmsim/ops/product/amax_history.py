@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gemmsim.arithmetic import SpecError
+from gemmsim.arithmetic import SpecError, UnsupportedSpec
 from gemmsim.backends.scaled_cast import largest_magnitude
 from gemmsim.formats import ScaledCast
 
@@ -97,7 +97,14 @@ def empty_history(lengths: Lengths, device: torch.device | str | None = None) ->
 
 def scales_of_call(history: Tensor, lengths: Lengths, x: Tensor, weight: Tensor, training: bool) -> Tensor:
     """The amax of which this call's scales are made, (3,), for ``matmul.affine``; in training it is noted what x and
-    weight have, and earlier notes move on. A call that a backward pass repeats has the scales of the first one."""
+    weight have, and earlier notes move on. A call that a backward pass repeats has the scales of the first one.
+
+    Raises:
+        UnsupportedSpec: for operands that several processes share.
+    """
+    if type(x).__name__ == "DTensor" or type(weight).__name__ == "DTensor":
+        asked, allowed = "delayed scales of a DTensor", "tensors of one process each, whose amax ranks may reduce"
+        raise UnsupportedSpec(message(asked, allowed, "Take current scales, hopper_fp8_current."))
     if not training:
         return history[:, 1].clone()
     amax: Tensor = _next_op(history, list(lengths))
