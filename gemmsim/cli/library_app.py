@@ -54,7 +54,7 @@ def known_command(as_json: AsJson = False) -> None:
 
 @library_app.command("plan", context_settings=HELP)
 def plan_command(
-    gpu: Annotated[str, typer.Argument(metavar="GPU", help="h100, h100-pcie, gb200, gb300, rtx4060.")],
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="h100, h100-pcie, h200, gb200, gb300, rtx4060.")],
     version: Annotated[str, typer.Argument(metavar="VERSION", help="Of cuBLASLt, such as 13.1.")],
     m: Annotated[int, typer.Argument(metavar="M")],
     n: Annotated[int, typer.Argument(metavar="N")],

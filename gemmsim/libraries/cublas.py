@@ -241,7 +241,7 @@ def cublaslt(
     """cuBLASLt on a GPU: a function from a call to a plan.
 
     Args:
-        gpu: "h100" (132 SMs), "h100-pcie" (114), "gb200", "gb300", "rtx4060".
+        gpu: "h100" (132 SMs), "h100-pcie" (114), "h200", "gb200", "gb300", "rtx4060".
         version: of cuBLASLt; a prefix means the newest version that was measured: "13", "13.1", "13.1.1". May be left
             out where one version alone was measured.
         workspace: bytes that the caller of the library allows.

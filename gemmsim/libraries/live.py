@@ -268,10 +268,10 @@ def _loaded(path: str) -> LtLibrary:
 def _profile_gpu(machine: Machine) -> str | None:
     """The GPU of a profile with this capability and number of SMs whose chip is in the name; None for none."""
     words = machine.name.upper().replace("-", " ").split()
-    joined = "".join(words)
+    chips = {*words, *(first + second for first, second in zip(words, words[1:], strict=False))}  # "RTX 4060"
     for profile in load().values():
         chip = profile.gpu.split("-")[0].upper()
-        if (profile.capability, profile.sms) == (machine.capability, machine.sms) and (chip in words or chip in joined):
+        if (profile.capability, profile.sms) == (machine.capability, machine.sms) and chip in chips:
             return profile.gpu
     return None
 

@@ -78,7 +78,7 @@ def known() -> Known:
 
     Example:
         >>> [row.gpu for row in gs.libraries.known()]
-        ['gb200', 'gb200', 'gb300', 'h100', 'h100-pcie', 'rtx4060']
+        ['gb200', 'gb200', 'gb300', 'h100', 'h100-pcie', 'h200', 'rtx4060']
     """
     return Known(tuple(_row(profile) for profile in load().values()))
 

@@ -25,7 +25,7 @@ def test_text_equality_hash_and_pickle():
         cublaslt("h100", workspace=0),
         cublaslt("gb300"),
         cublaslt("h100", assume_version="13.2"),
-        cublaslt("h100", assume_gpu="h200"),
+        cublaslt("h100", assume_gpu="gh200"),
     ]
     assert len({*others, H100}) == 5 and H100 != "h100"
     assert all(eval(repr(one), {"gemmsim": gs}) == one for one in others)

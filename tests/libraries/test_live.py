@@ -235,7 +235,8 @@ def test_run_takes_operands_on_a_gpu(library):
         ("NVIDIA GB300", "sm_103", 152, "gb300"),
         ("NVIDIA GeForce RTX 4060", "sm_89", 24, "rtx4060"),
         ("NVIDIA H100 80GB HBM3", "sm_90", 16, None),
-        ("NVIDIA H200", "sm_90", 132, None),
+        ("NVIDIA H200", "sm_90", 132, "h200"),
+        ("NVIDIA GH200 480GB", "sm_90", 132, None),
         ("NVIDIA GeForce RTX 4060 Ti", "sm_89", 34, None),
     ],
 )
@@ -250,16 +251,16 @@ def test_gpus_are_told_by_name_capability_and_sms(stub, monkeypatch, name, capab
 
 
 def test_another_gpu_or_version_may_be_taken_for_a_profile(stub, monkeypatch, tmp_path):
-    monkeypatch.setattr(live, "find_machine", lambda: machine(stub, "NVIDIA H200"))
+    monkeypatch.setattr(live, "find_machine", lambda: machine(stub, "NVIDIA GH200"))
     stub["version"] = 130002
     with pytest.raises(LibraryError, match="Name the profile"):
         here("h100")
     library = here("h100", "13.1")
-    assert library.names == ("h200", "13.0.2") and library.is_assumed
+    assert library.names == ("gh200", "13.0.2") and library.is_assumed
     plan = library.plan(64, 48, 8192, "fp16")
-    assert plan.evidence == "inferred" and "h200 13.0.2 is assumed to be like it" in plan.explain()
+    assert plan.evidence == "inferred" and "gh200 13.0.2 is assumed to be like it" in plan.explain()
     library.record([(64, 48, 8192)], tmp_path / "t.jsonl")
-    assert read_table(tmp_path / "t.jsonl").header[:2] == ("h200", "13.0.2")
+    assert read_table(tmp_path / "t.jsonl").header[:2] == ("gh200", "13.0.2")
     for gpu, version in (("h300", None), ("h100", "12"), ("h100", "13.x")):
         with pytest.raises(LibraryError):
             here(gpu, version)

@@ -12,7 +12,7 @@ from gemmsim.libraries.evidence import LEVELS
 from gemmsim.libraries.profile import FOLDER, load, read_profile
 
 FILES = sorted(FOLDER.glob("*.json"))
-PAIRS = [("gb200", "12.8.5"), ("gb200", "13.1.1"), ("gb300", "13.1.1"), ("h100", "13.1.1")]
+PAIRS = [("gb200", "12.8.5"), ("gb200", "13.1.1"), ("gb300", "13.1.1"), ("h100", "13.1.1"), ("h200", "13.1.1")]
 FP8_ONLY = [("h100-pcie", "12.8.3.14"), ("rtx4060", "12.8.3.14")]
 
 
@@ -132,7 +132,7 @@ def test_rows_are_the_published_ones(pair):
     assert {value: row.how for (family, value), row in profile.merges.items()} == {
         0: "serial", 1: "serial", 2: "compute", 4: "output",
     }  # fmt: skip
-    assert profile.caps["gemv", 10].outputs == {"h100": 8448, "gb200": 9728, "gb300": 9728}[profile.gpu]
+    assert profile.caps["gemv", 10].outputs == {"h100": 8448, "h200": 8448, "gb200": 9728, "gb300": 9728}[profile.gpu]
 
 
 def test_what_differs_between_profiles():
@@ -151,6 +151,26 @@ def test_what_differs_between_profiles():
     assert hopper == {"gpu", "name", "capability", "sms", "families", "chains", "gemv", "caps", "sources"}
 
 
+def test_the_h200_has_the_rules_of_the_h100_and_evidence_of_its_own():
+    base, other = load()["h100", "13.1.1"], load()["h200", "13.1.1"]
+    plain = ("capability", "sms", "version", "merge_fields", "caps", "unsplit", "splits")
+    assert all(getattr(base, name) == getattr(other, name) for name in plain)
+    for name in ("operands", "families", "stages", "chains", "merges", "gemmsn", "gemv"):
+        mine, theirs = getattr(other, name), getattr(base, name)
+        assert mine.keys() == theirs.keys()
+        for key, row in mine.items():
+            rest = {
+                field: getattr(theirs[key], field)
+                for field in row._fields
+                if field in ("evidence", "split", "one_product")
+            }
+            assert row._replace(**rest) == theirs[key], (name, key)
+    plans = [gs.libraries.cublaslt("h200").plan(*shape, fmt, config=config) for shape, fmt, config in (
+        ((64, 64, 8192), "bf16", "66,,4,2,,,35"), ((64, 64, 8192), "bf16", "21,,1,0,,,13"),
+    )]  # fmt: skip
+    assert plans[0].family == "nvjet" and plans[1].evidence == "inferred"
+
+
 def _differences(one, other) -> list[str]:
     return [name for name in one._fields if getattr(one, name) != getattr(other, name)]
 
@@ -164,6 +184,6 @@ def test_known_lists_every_profile():
     found = gs.libraries.known()
     assert [(row.gpu, row.version) for row in found] == [*load()]
     text = str(found)
-    assert len(found) == 6 and "1,886,731 of 1,890,189 equal" in text and repr(found) == text
+    assert len(found) == 7 and "1,886,731 of 1,890,189 equal" in text and repr(found) == text
     assert "<table" in found._repr_html_()
     assert json.loads(json.dumps(found.to_list()))[3]["sms"] == 132

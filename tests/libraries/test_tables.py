@@ -76,8 +76,8 @@ def test_the_number_of_sms_is_part_of_a_gpu():
     with pytest.raises(TableError, match="SMs of 114"):
         cublaslt("h100", table=make_table(HEADER._replace(sms=114), ROWS))
     assert cublaslt("h100", table=make_table(HEADER._replace(sms=0), ROWS)).table
-    other = make_table(HEADER._replace(gpu="h200", sms=140), ROWS)
-    assert cublaslt("h100", assume_gpu="h200", table=other).table == other
+    other = make_table(HEADER._replace(gpu="gh200", sms=140), ROWS)
+    assert cublaslt("h100", assume_gpu="gh200", table=other).table == other
 
 
 @pytest.mark.parametrize(
