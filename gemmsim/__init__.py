@@ -139,6 +139,7 @@ __version__ = "0.1.0"
 _OPERATORS = (
     *(
         "ops.product.operators",
+        "ops.product.amax_history",
         "ops.encode_decode",
         "ops.conv.operators",
         "ops.rowwise.operators",

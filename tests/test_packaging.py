@@ -16,7 +16,10 @@ PACKAGE = ROOT / "gemmsim"
 #: Made by the build, or by running.
 MADE = ("*.so", "*.so.*", "*.dylib", "*.pyc")
 #: Of gemmsim.libraries: one a GPU and version.
-PROFILES = ("gb200-12.8.5", "gb200-13.1.1", "gb300-13.1.1", "h100-13.1.1", "h100-pcie-12.8.3.14", "rtx4060-12.8.3.14")
+PROFILES = (
+    *("gb200-12.8.5", "gb200-13.1.1", "gb300-13.1.1"),
+    *("h100-13.1.1", "h100-pcie-12.8.3.14", "h200-13.1.1", "rtx4060-12.8.3.14"),
+)
 #: Files that are no Python and that the package opens when it runs.
 DATA = {
     "gemmsim/py.typed",

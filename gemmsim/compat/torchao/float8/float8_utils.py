@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ..errors import ElementError, LayoutError, StorageError, message, shown
@@ -102,8 +101,9 @@ def tensor_to_amax(
     else:
         asked = f"scaling_granularity={shown(scaling_granularity)} with axiswise_dim={shown(axiswise_dim)}"
         raise ElementError(message(asked, "TENSORWISE, or AXISWISE with a dimension", "Give axiswise_dim=-1."))
-    if reduce_amax and dist.is_initialized():
-        dist.all_reduce(amax, dist.ReduceOp.MAX, group=None if device_mesh is None else device_mesh.get_group())
+    if reduce_amax and torch.distributed.is_available() and torch.distributed.is_initialized():
+        group = None if device_mesh is None else device_mesh.get_group()
+        torch.distributed.all_reduce(amax, torch.distributed.ReduceOp.MAX, group=group)
     return amax
 
 
