@@ -133,7 +133,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__ = exports(__name__, also=("load_operators",))
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 #: The modules that register operators.
 _OPERATORS = (
