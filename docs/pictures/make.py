@@ -1,4 +1,4 @@
-"""Draws the pictures of README: `python docs/pictures/make.py` writes them next to this file, the same bytes each time."""
+"""Draws README's pictures: ``python docs/pictures/make.py`` writes them next to this file, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 import gemmsim as gs
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
