@@ -17,6 +17,8 @@ import torch
 
 import gemmsim as gs
 from gemmsim import hardware
+from gemmsim.formats import E4M3, E8M0
+from gemmsim.hardware.step_parameters import FusedBlock
 from gemmsim.study.plots import style
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK = style.COLOURS
@@ -155,7 +157,7 @@ def block() -> torch.Tensor:
     return x
 
 
-def levels(fmt: str, scale: float) -> list[float]:
+def levels(scale: float) -> list[float]:
     """The numbers that an e2m1 element has under ``scale``."""
     sizes = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
     return sorted({sign * size * scale for sign in (-1, 1) for size in sizes})
@@ -164,8 +166,8 @@ def levels(fmt: str, scale: float) -> list[float]:
 def scales(fmt: str) -> list[float]:
     """The scale of each block of ``block()``."""
     encoded = gs.mx.encode(block(), fmt)
-    name = "e8m0" if fmt.startswith("mx") else "e4m3"
-    return [gs.formats.parse(name).decode(int(code)) for code in encoded.scales.flatten()]
+    scale = E8M0 if fmt.startswith("mx") else E4M3
+    return [scale.decode(int(code)) for code in encoded.scales.flatten()]
 
 
 def block_scales(path: Path) -> None:
@@ -178,7 +180,7 @@ def block_scales(path: Path) -> None:
         size = 32 // len(found)
         for i, scale in enumerate(found):
             first, last = i * size - 0.5, (i + 1) * size - 0.5
-            axes.hlines(levels(fmt, scale), first + 0.15, last - 0.15, color="0.82", linewidth=0.9, zorder=1)
+            axes.hlines(levels(scale), first + 0.15, last - 0.15, color="0.82", linewidth=0.9, zorder=1)
             axes.text(first + 0.3, 9.0, f"block of {size}, scale {scale:g}", fontsize=9.5, va="top", color=GREY)
             if i:
                 axes.axvline(first, color="0.4", linewidth=0.9, linestyle=":")
@@ -186,7 +188,9 @@ def block_scales(path: Path) -> None:
         axes.plot(range(32), x, "o", color=BLUE, markerfacecolor="white", markersize=6, zorder=3, label="number")
         axes.plot(range(32), y, "x", color=ORANGE, markersize=6, markeredgewidth=2, zorder=4, label="after encoding")
         zeros = int((y == 0).sum())
-        axes.set_title(f"{name}: {zeros} of 32 numbers become 0, {OUTLIER} becomes {y[AT]:g}", loc="left", fontsize=10.5)
+        axes.set_title(
+            f"{name}: {zeros} of 32 numbers become 0, {OUTLIER} becomes {y[AT]:g}", loc="left", fontsize=10.5
+        )
         axes.set_ylabel("value")
         axes.set_ylim(-3.2, 9.4)
         frameless(axes, "top", "right")
@@ -217,6 +221,7 @@ def kept(arch: str, fmt: str, ops: Sequence[str]) -> tuple[int, int] | None:
             row = hardware.largest(arch, op, fmt)
         except (ValueError, LookupError):
             continue
+        assert isinstance(row.model, FusedBlock)
         return row.model.kept, row.model.products
     return None
 
@@ -240,7 +245,7 @@ def matrix_units(path: Path) -> None:
     frameless(axes, "top", "right")
     axes.legend(loc="lower center", bbox_to_anchor=(0.43, -0.27), ncols=3, fontsize=9, frameon=False)
     style.titled(
-        drawn, axes, "Sums of FP8 products kept 13 bits on Ada and Hopper, and keep 25 on Blackwell",
+        drawn, axes, "Sums of FP8 products keep 13 bits on Ada and Hopper, 25 on Blackwell",
         "Bits that a step keeps, and terms of a step, in published models; fp32 results.",
     )  # fmt: skip
     style.save(drawn, path)
@@ -301,6 +306,8 @@ def libraries(path: Path) -> None:
     axes.set_yticks([])
     axes.set_xlabel("position k of the term; terms of one shade are one partial sum", loc="left")
     frameless(axes, "top", "right", "left")
+    axes.spines["bottom"].set_bounds(0, TERMS)
+
     style.titled(
         drawn, axes, "One output, the same operands, three plans of one library",
         "4096 terms in bf16, as cuBLASLt 13.1 adds them on an H100 in calls of 512, 16 and 1 rows.",
