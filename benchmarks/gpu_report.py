@@ -25,10 +25,17 @@ KEPT = ROOT / "benchmarks" / "results" / "gpu"
 NOT_YET = "not measured yet"
 _HEAD = """# What GPUs have shown
 
-Written by `python benchmarks/gpu_report.py` from the results files in `benchmarks/results/gpu`;
-[how they are made](../howto/gpu.md#checking-a-machine). Bits first: what was compared with the CPU, and what a
-chip's own instructions do beside their published models. Then speed: shares of a limit that is computed from
-instructions and the clock sampled meanwhile, or of what PyTorch, cuBLAS and a device copy take in the same run.
+This page lists the results of the [GPU check](../howto/gpu.md#checking-a-machine) on each GPU. It is for everyone who
+wants to know what has been verified and measured on a chip. `python benchmarks/gpu_report.py` writes it from the
+results files in `benchmarks/results/gpu`.
+
+Each section first compares bits: gemmsim's kernels with the CPU, and the chip's own instructions with their published
+models. Then it reports speed, as a fraction of two kinds of references. One is a limit computed from the number of
+instructions and the clock that was sampled during the run. The other is the speed of PyTorch, cuBLAS or a device copy
+in the same run.
+
+A run tests the revision that it lists. [The first run on a chip](../design/cuda_tests.md#the-first-run-on-a-chip)
+explains each failure on the H200 and says what has been corrected since.
 """
 
 
@@ -86,7 +93,9 @@ def _bits(run: Run) -> Iterator[str]:
     bad = [(name, one) for part in (smoke, tests, random) for name, one in part.items() if not one.ok]
     if bad:
         yield ""
+        yield from (f"<details><summary>{len(bad)} different or failed</summary>", "")
         yield from (f"* `{name}`: {_cell(one.error)[:400]}" for name, one in bad[:50])
+        yield from ("", "</details>")
 
 
 def _counts(part: Mapping[str, Finding], neither: int = 0) -> tuple[object, object, object]:
@@ -103,7 +112,7 @@ def _verdicts(run: Run) -> Iterator[str]:
         value = _value(one)
         verdict = "failed" if not one.ok else "equal" if value.get("equal") else "DIFFERENT"
         rows.append((f"`{spec}`", verdict, one.error or value.get("words", "")))
-    yield from _table(("instruction", "beside its model", "in words"), rows or [(NOT_YET, "", "")])
+    yield from _table(("instruction", "compared with its model", "in words"), rows or [(NOT_YET, "", "")])
 
 
 def _probes(run: Run) -> Iterator[str]:
@@ -123,7 +132,7 @@ def _libraries(run: Run) -> Iterator[str]:
     for family, counts in _value(found.get("verdict")).items():
         figures = [counts.get(name, "") for name in ("products", "equal", "outputs", "outputs_equal")]
         rows.append((family, *figures))
-    head = ("family of kernels", "products", "every bit the plan's", "outputs", "equal to the plan's")
+    head = ("family of kernels", "products", "with all bits of the plan", "outputs", "equal to the plan's")
     yield from _table(head, rows or [(NOT_YET, "", "", "", "")])
     name = _value(found.get("the library")).get("library")
     if name:
@@ -138,7 +147,7 @@ def _libraries(run: Run) -> Iterator[str]:
 
 
 def _guesses(found: Mapping[str, Finding]) -> Iterator[str]:
-    """What nobody has published: the guess that gives most bits."""
+    """Arithmetic without a publication: the guess with the most equal outputs."""
     rows = []
     for key, one in found.items():
         value = _value(one)
@@ -147,7 +156,7 @@ def _guesses(found: Mapping[str, Finding]) -> Iterator[str]:
             rows.append((key.partition("/")[2], f"`{best}`", f"{value['equal'][best]} of {value['outputs']}"))
     if rows:
         yield ""
-        yield from _table(("arithmetic that nobody has published", "closest guess", "equal"), rows)
+        yield from _table(("unpublished arithmetic", "closest guess", "equal outputs"), rows)
 
 
 def _timed(run: Run, part: str, table: str, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
@@ -164,18 +173,19 @@ def _products(run: Run) -> Iterator[str]:
         keys = ("tmacs", "limit_tmacs", "share", "asked", "of_torch_fp32", "of_torch_bf16")
         figures = [_figure(value.get(key)) for key in keys]
         rows.append((f"`{name}`", *(figures if value else (wrong, *figures[1:])), _figure(value.get("clock_mhz"), 0)))
-    head = ("spec, 4096^3", "TMAC/s", "limit at that clock", "share", "asked", "of torch fp32", "of torch bf16", "MHz")
+    head = ("spec, 4096^3", "TMAC/s", "limit at that clock", "fraction of limit", "target")
+    head += ("fraction of torch fp32", "fraction of torch bf16", "MHz")
     yield from _table(head, rows)
 
 
 def _others(run: Run) -> Iterator[str]:
     tables = (
         ("timings", "cublas", "under cublas_acceleration, 4096^3", "tmacs", "TMAC/s"),
-        ("timings", "casts", "cast of 2^28 elements", "of_copy", "of a device copy"),
-        ("timings", "block formats", "block format", "of_copy", "of a device copy"),
-        ("timings", "rows", "rows of 1024, e5m10 steps", "of_torch", "of PyTorch's speed in float32"),
-        ("tensor cores", "block formats", "tensor cores, 8192^3", "of_cublas_bf16", "of cuBLAS in bfloat16"),
-        ("tensor cores", "collective", "under cutlass_acceleration, 4096^3", "of_cublas", "of cuBLAS"),
+        ("timings", "casts", "cast of 2^28 elements", "of_copy", "fraction of a device copy"),
+        ("timings", "block formats", "block format", "of_copy", "fraction of a device copy"),
+        ("timings", "rows", "rows of 1024, e5m10 steps", "of_torch", "fraction of PyTorch's speed in float32"),
+        ("tensor cores", "block formats", "tensor cores, 8192^3", "of_cublas_bf16", "fraction of cuBLAS in bfloat16"),
+        ("tensor cores", "collective", "under cutlass_acceleration, 4096^3", "of_cublas", "fraction of cuBLAS"),
     )
     for part, table, title, key, words in tables:
         names = expected()["tensor cores" if (part, table) == ("tensor cores", "block formats") else table]
@@ -184,11 +194,11 @@ def _others(run: Run) -> Iterator[str]:
             for name, value, wrong in _timed(run, part, table, names)
         ]
         yield ""
-        yield from _table((title, words, "asked", "milliseconds"), rows)
+        yield from _table((title, words, "target", "milliseconds"), rows)
     native = [(name, _time(value), wrong) for name, value, wrong in _timed(run, "timings", "native", ())]
     if native:
         yield ""
-        yield from _table(("what the chip does by itself", "milliseconds", ""), native)
+        yield from _table(("reference operations of the chip", "milliseconds", "error"), native)
 
 
 def _time(value: Mapping[str, Any]) -> str:
@@ -200,9 +210,9 @@ def _sections(run: Run) -> Iterator[str]:
     yield ""
     yield from _machine(run) if run.machine else iter([f"Everything: {NOT_YET}."])
     for title, part in (
-        ("Bits", _bits(run)), ("Instructions beside their models", _verdicts(run)), ("Probes", _probes(run)),
-        ("cuBLASLt beside its plans", _libraries(run)),
-        ("Products", _products(run)), ("Everything else that is timed", _others(run)),
+        ("Bits", _bits(run)), ("Instructions compared with their models", _verdicts(run)), ("Probes", _probes(run)),
+        ("cuBLASLt compared with its plans", _libraries(run)),
+        ("Products", _products(run)), ("Other timings", _others(run)),
     ):  # fmt: skip
         yield from ("", f"### {title}", "")
         lines = list(part)
@@ -220,7 +230,7 @@ def page(runs: Sequence[Run], picture: str | None = None) -> str:
 
 
 def plot(runs: Sequence[Run], path: Path) -> bool:
-    """Shares of limits and of a device copy as bars, with marks at what is asked. False where there is nothing."""
+    """Fractions of limits and of a device copy as bars, with marks at the targets. False if there is nothing."""
     rows = [list(_bars(run)) for run in runs]
     if not any(rows):
         return False
@@ -236,7 +246,7 @@ def plot(runs: Sequence[Run], path: Path) -> bool:
         places = [names.index(name) + (index - (len(runs) - 1) / 2) * height for name, _, _ in bars]
         axes.barh(places, [share for _, share, _ in bars], height * 0.9, label=run.machine.get("gpu", ""))
         marks = [(place, asked) for place, (_, _, asked) in zip(places, bars, strict=True) if asked is not None]
-        label = "asked" if index == 0 else None
+        label = "target" if index == 0 else None
         axes.scatter(
             [x for _, x in marks], [y for y, _ in marks], marker="|", s=90, color="black", label=label, zorder=3
         )
@@ -244,7 +254,7 @@ def plot(runs: Sequence[Run], path: Path) -> bool:
     axes.set_ylim(len(names) - 0.4, -0.6)  # the first on top
     axes.set_xlim(0, max(1.0, 1.05 * max(share for bars in rows for _, share, _ in bars)))
     axes.set_xlabel(
-        "products: share of the instruction limit at the sampled clock; casts: of a device copy", fontsize=8
+        "products: fraction of the instruction limit at the sampled clock; casts: of a device copy", fontsize=8
     )
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
