@@ -54,27 +54,41 @@ _WORDS = ("ftz", "via", "float", "fixed", "ufixed", "supernormal", "binary8", "b
 
 
 def names() -> list[str]:
-    """Sorted names that ``parse`` knows one by one: named formats, their aliases and registered names.
+    """The sorted names that ``parse`` looks up: named formats, their aliases and registered names.
 
-    Block formats are in ``BLOCK_NAMES``.
+    The names of block formats are in ``BLOCK_NAMES``.
+
+    Example:
+        >>> [name for name in gs.formats.names() if name.startswith("e4m3")]
+        ['e4m3', 'e4m3b11fnuz', 'e4m3fn', 'e4m3fnuz']
     """
     return sorted({**_BUILT_IN, **_REGISTERED})
 
 
 def aliases(fmt: Format) -> list[str]:
-    """Sorted names of ``fmt`` other than ``str(fmt)``."""
+    """The sorted names of ``fmt`` other than ``str(fmt)``.
+
+    Example:
+        >>> gs.formats.aliases(gs.formats.BF16)
+        ['b', 'bf16', 'bfloat16']
+    """
     known = {**_BUILT_IN, **_REGISTERED}
     return sorted(name for name, format in known.items() if format == fmt and name != str(fmt))
 
 
 def register(name: str, fmt: Format) -> None:
-    """Make ``parse(name)`` give ``fmt``, for this process; ``str(fmt)`` stays its canonical name.
+    """Makes ``parse(name)`` give ``fmt`` in this process; ``str(fmt)`` stays its canonical name.
 
     Registering the same pair again does nothing.
 
     Raises:
         FormatError: for a name that is not letters, digits and underscores starting with a letter, that already means
             another format, or that is the name of a rounding or overflow policy.
+
+    Example:
+        >>> gs.formats.register("tiny_float", gs.formats.parse("e2m3"))
+        >>> gs.GemmSpec.parse("tiny_float : fp32")
+        GemmSpec.parse('e2m3 : e8m23')
     """
     if not isinstance(fmt, FORMATS):
         raise format_error(
@@ -156,10 +170,14 @@ _READERS: dict[str, Callable[[str], AnyFormat]] = {
 
 
 def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
-    """``parse`` for formats of single numbers. Blocks of one number, "bfp(8,1)", are an ``OwnExponentFormat`` here.
+    """``parse`` for formats of single numbers. Here "bfp(8,1)", blocks of one number, gives an ``OwnExponentFormat``.
 
     Raises:
         FormatError: as ``parse``, and for block formats.
+
+    Example:
+        >>> gs.formats.parse_scalar("bfp(8,1)")
+        OwnExponentFormat(bits=8, symmetric=True, keep_infinity=False)
     """
     if isinstance(text, FORMATS):
         return text
