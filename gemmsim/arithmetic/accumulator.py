@@ -34,7 +34,14 @@ Self = TypeVar("Self", bound="Accumulator")
 
 
 def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
-    """Class decorator: makes an accumulator known to spec strings and JSON as ``name``."""
+    """Class decorator that makes an accumulator known to spec strings and JSON as ``name``.
+
+    ``define`` does the same for an accumulator whose step is a Python function.
+
+    Example:
+        >>> gs.arithmetic.Chunked.name  # decorated with @register("chunked")
+        'chunked'
+    """
 
     def enter(cls: AccumulatorType) -> AccumulatorType:
         cls.name = name
@@ -45,7 +52,12 @@ def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
 
 
 def constructors() -> Mapping[str, type[Accumulator]]:
-    """Accumulator classes by constructor name."""
+    """The accumulator classes by constructor name.
+
+    Example:
+        >>> gs.arithmetic.constructors()["kahan"]
+        <class 'gemmsim.arithmetic.compensated.Kahan'>
+    """
     return _CONSTRUCTORS
 
 
@@ -81,10 +93,16 @@ def forget() -> None:
 
 @dataclass(frozen=True, repr=False)
 class Accumulator(ABC):
-    """How the products of one output element become one number. Frozen, hashable, printable, JSON round trip.
+    """How the products of one output element become one number. Accumulators are immutable values.
 
-    A subclass is a frozen dataclass whose fields carry ``metadata=argument(kind)``. Reading, printing and JSON follow
-    from the fields; the subclass adds which casts it makes, its checks, and its words.
+    They are hashable, compare by value, and can be written as text and as JSON. A subclass is a frozen dataclass whose
+    fields carry ``metadata=argument(kind)``. Parsing, printing and JSON follow from the fields. The subclass adds the
+    casts that it makes, its checks and its description.
+
+    Example:
+        >>> acc = gs.Accumulator.parse("chunked(64, bf16, fp32)")
+        >>> acc == gs.acc.chunked(64, "bf16", "fp32"), acc.n, acc.outer.format.name
+        (True, 64, 'e8m23')
     """
 
     #: Constructor name in spec strings and in gemmsim.acc; set by ``register``.
@@ -204,7 +222,12 @@ class Accumulator(ABC):
         return inside + 1
 
     def lost(self, K: int) -> int:
-        """How many of K terms never enter the sum: 0 but for slices with ``share=floor``."""
+        """How many of K terms never enter the sum: 0, except for slices with ``share=floor``.
+
+        Example:
+            >>> gs.acc.splitk(3, "fp32", "fp32", share="floor").lost(100)
+            1
+        """
         return 0
 
     @property
@@ -276,16 +299,25 @@ class Accumulator(ABC):
         return format(str(self), width)
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary of the constructor name and every argument; ``from_json`` reads it back."""
+        """The constructor's name and every argument as a plain dictionary; ``from_json`` reads it back.
+
+        Example:
+            >>> gs.acc.kahan("bf16").to_json()
+            {'name': 'kahan', 'fmt': 'e8m7', 'mul': None}
+        """
         values = {field.name: kind.json(getattr(self, field.name)) for field, kind in self._arguments()}
         return {"name": self.name, **values}
 
     @staticmethod
     def from_json(data: Mapping[str, object]) -> Accumulator:
-        """Accumulator written by ``to_json``.
+        """The accumulator written by ``to_json``.
 
         Raises:
             SpecError: for an unknown constructor or bad arguments.
+
+        Example:
+            >>> gs.Accumulator.from_json({"name": "kahan", "fmt": "bf16"})
+            Accumulator.parse('kahan(e8m7)')
         """
         if not isinstance(data, Mapping) or "name" not in data:
             raise spec_error(
@@ -301,10 +333,14 @@ class Accumulator(ABC):
 
     @staticmethod
     def parse(text: str) -> Accumulator:
-        """Accumulator named by ``text``; ``parse(str(a)) == a``.
+        """The accumulator named by ``text``; ``parse(str(a)) == a``.
 
         Raises:
-            SpecError: for what is no string, or names none.
+            SpecError: for what is not a string, or names no accumulator.
+
+        Example:
+            >>> gs.Accumulator.parse("kahan(bf16)")
+            Accumulator.parse('kahan(e8m7)')
         """
         if not isinstance(text, str):
             raise SpecError(
@@ -318,7 +354,16 @@ class Accumulator(ABC):
         return _CALLS["accumulator"](text)
 
     def explain(self) -> str:
-        """What this accumulator computes, in a few lines of words."""
+        """What this accumulator computes, in a few lines of words.
+
+        Example:
+            >>> print(gs.acc.sequential("bf16").explain())
+            accumulator e8m7
+            product     exact (fused multiply-add)
+            each step   s = R(s + a*b), one rounding to e8m7 (max 3.38953139e+38), to nearest, ties to even
+            order       sequential, k ascending from +0
+            overflow    e8m7: to infinity
+        """
         return explain_accumulator(self)
 
 

@@ -16,10 +16,10 @@ __all__ = ["Palette"]
 @register("palette")
 @dataclass(frozen=True, repr=False)
 class Palette(Accumulator):
-    """Output element (i, j) is computed by ``members[select[i, j]]``, where ``select`` goes with the call.
+    """``members[select[i, j]]`` computes output element (i, j); ``select`` is an argument of the product.
 
     Args:
-        members: one to eight accumulators; formats are sequential ones.
+        members: one to eight accumulators; formats mean sequential ones.
 
     Each element is what the chosen member alone would give there, random bits included.
 
@@ -28,6 +28,13 @@ class Palette(Accumulator):
             or take different operands.
 
     Source: docs/reference/accumulators.md#one-accumulator-for-each-element.
+
+    Example:
+        >>> acc = gs.arithmetic.Palette(("bf16", "fp32"))
+        >>> select = torch.tensor([[0], [1]], dtype=torch.uint8)
+        >>> gs.qmatmul(torch.ones(2, 4096), torch.ones(4096, 1), acc, select=select)
+        tensor([[ 256.],
+                [4096.]])
     """
 
     members: tuple[Accumulator, ...] = field(metadata=argument(MEMBERS))
