@@ -77,6 +77,10 @@ def qlogsoftmax(
         FormatError, SpecError, SeedError: for quantisers, orders and seeds that mean nothing.
         DTypeError, DeviceError: for other tensors, a dim that is no integer.
         IndexError: for a dim out of range.
+
+    Example:
+        >>> gs.qlogsoftmax(torch.tensor([1.0, 2.0, 3.0]), fwd_quant="e4m3")
+        tensor([-2.5000, -1.3750, -0.4062])
     """
     return logsoftmax(x, dim, (fwd_quant, bwd_quant), order, Bits(seed))
 
