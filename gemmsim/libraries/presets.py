@@ -30,7 +30,13 @@ _BY = {
 
 
 class BatchInvariant(Library):
-    """Kernels whose sums do not depend on the batch: one chain over K for every shape; ``batch_invariant`` makes it."""
+    """Kernels whose sums do not depend on the batch: one chain over K for every shape; ``batch_invariant`` makes it.
+
+    Example:
+        >>> lib = gs.libraries.batch_invariant("h100", by="triton")
+        >>> lib.plan(1, 64, 4096, "bf16").text == lib.plan(99, 64, 4096, "bf16").text, lib.calls_cublas
+        (True, False)
+    """
 
     __slots__ = ("arch", "by", "gpu")
 
@@ -87,7 +93,12 @@ class BatchInvariant(Library):
 
 
 class CutlassSplitK(Library):
-    """CUTLASS's GEMM with K split into slices; ``cutlass_splitk`` makes it."""
+    """CUTLASS's GEMM with K split into slices; ``cutlass_splitk`` makes it.
+
+    Example:
+        >>> gs.libraries.cutlass_splitk(4) == gs.libraries.cutlass_splitk(4, "serial", gpu="a100")
+        True
+    """
 
     __slots__ = ("arch", "block", "gpu", "mode", "slices", "workspace")
 
