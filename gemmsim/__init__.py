@@ -150,9 +150,14 @@ _OPERATORS = (
 
 
 def load_operators() -> None:
-    """Registers every operator of this package with PyTorch, as whatever uses one does for its own part.
+    """Registers every operator of this package with PyTorch; normally each part registers its own on first use.
 
-    For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
+    For programs that only name operators: files of ``torch.export``, traces and pickled graphs, in a new process.
+
+    Example:
+        >>> gs.load_operators()
+        >>> torch.ops.gemmsim.matmul.default.name()  # an operator that another process may have saved
+        'gemmsim::matmul'
     """
     for part in _OPERATORS:
         import_module(f".{part}", __name__)

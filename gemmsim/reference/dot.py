@@ -30,7 +30,14 @@ class Tally:
 
 @dataclass
 class Dot:
-    """One output element: exact products in units of 2**unit, the addend C, and where its random bits come from."""
+    """One output element: exact products in units of 2**unit, the addend C, and the position that decides its random
+    bits.
+
+    Example:
+        >>> one = gs.reference.Dot([k << 24 for k in (1, 2, 3)], None, -24, None, seed=0, row=0, col=0)
+        >>> gs.reference.total(gs.acc.sequential("fp16"), one) / 2**24
+        6.0
+    """
 
     products: list[Value]
     addend: Value | None
@@ -233,7 +240,14 @@ _METHODS: dict[type[Accumulator], Callable[[Any, Dot], Value]] = {}
 
 
 def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]], Callable[[Any, Dot], Value]]:
-    """Decorator: the function ``(accumulator, dot) -> value`` is the meaning of accumulators of class ``kind``."""
+    """Decorator: the function ``(accumulator, dot) -> value`` is the meaning of accumulators of class ``kind``.
+
+    Example:
+        >>> class Largest(gs.arithmetic.Exact): ...  # a new class has no meaning yet
+        >>> _ = gs.reference.implements(Largest)(lambda accumulator, dot: max(dot.products))
+        >>> gs.reference.total(Largest(), gs.reference.Dot([1, 5, 3], None, 0, None, seed=0, row=0, col=0))
+        5
+    """
 
     def enter(method: Callable[[Any, Dot], Value]) -> Callable[[Any, Dot], Value]:
         _METHODS[kind] = method
@@ -243,7 +257,13 @@ def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]
 
 
 def total(accumulator: Accumulator, dot: Dot) -> Value:
-    """What ``accumulator`` makes of ``dot``."""
+    """The result of ``accumulator`` for ``dot``, in units of 2**unit.
+
+    Example:
+        >>> one = gs.reference.Dot([1, 2, 3], None, 0, None, seed=0, row=0, col=0)
+        >>> gs.reference.total(gs.acc.int(3), one)  # 6 wraps
+        -2
+    """
     method = _method(accumulator)
     assert method is not None, accumulator
     return method(accumulator, dot)
