@@ -29,9 +29,14 @@ CLASSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, math.inf)
 class Difference:
     """The first element, in row-major order, whose bits differ.
 
-    ``at``: its index; ``a``, ``b``: both values; ``trace_a``, ``trace_b``: how each came about (None if not traced);
-    ``step``: index of the first step at which both traces stand and differ in what was computed, None if they have no
-    steps in common or were not traced.
+    ``at``: its index; ``a``, ``b``: both values; ``trace_a``, ``trace_b``: the steps that gave each (None if not
+    traced); ``step``: index of the first step that both traces have and that differs in what was computed. It is None
+    if they have no steps in common or were not traced.
+
+    Example:
+        >>> first = gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1)).first
+        >>> first.at, first.a, first.trace_a.steps[first.step].text
+        ((0, 0), 9.9765625, '0.0 + 0.10000000149011612')
     """
 
     at: tuple[int, ...]
