@@ -5,7 +5,7 @@
     gs.qlinear(x, weight, bias, "e4m3 : e5m10")
     gs.quantize(x, "e4m3")
 
-Importing this package does nothing but define the names below; each is loaded when it is first used.
+Importing this package only defines the names below; each is loaded on first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Constructors of accumulators: the same names and argument order as in spec strings.
 
-A format stands for the sequential accumulator in it wherever an accumulator is asked for, and constructors nest:
-``chunked(64, kahan("bf16"), "fp32")``. Strings, formats, casts and accumulators are accepted alike. All raise
-``SpecError`` (a ``ValueError``) for arguments that mean nothing, saying what is allowed.
+A format is accepted in place of an accumulator and means the sequential accumulator in that format. Constructors nest:
+``chunked(64, kahan("bf16"), "fp32")``. Strings, formats, casts and accumulators are accepted alike. All constructors
+raise ``SpecError`` (a ``ValueError``) for arguments that mean nothing; the message says what is allowed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two specs on the same operands: how often the bits agree, how far apart they are, and where they part."""
+"""Two specs on the same operands: how often the bits agree, how large differences are, and where the first one is."""
 
 from __future__ import annotations
 

@@ -123,11 +123,10 @@ class Kahan(Compensated):
 @register("neumaier")
 @dataclass(frozen=True, repr=False)
 class Neumaier(Compensated):
-    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t`` with hi the larger of S and x in magnitude, S on a tie; the
-    result is R(S+C).
+    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t``; the result is R(S+C).
 
+    hi is the larger of S and x in magnitude (S on a tie), and lo the other one.
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
-
     Source: Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54 (1974).
 
     Example:

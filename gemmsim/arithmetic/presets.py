@@ -88,7 +88,7 @@ _LARGEST_UNIT = {"hopper": "wgmma", "blackwell": "tcgen05"}
 
 @_preset
 def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
-    """The order of mptorch's GPU kernels: ``chunked(8, sequential(add, mul))``, totals in ``add`` too.
+    """The order of mptorch's GPU kernels: ``chunked(8, sequential(add, mul))``, with partial sums in ``add`` too.
 
     Example:
         >>> gs.acc.mptorch_cuda("bf16", mul="fp16")
@@ -113,10 +113,10 @@ def wang2018(n: int = 64) -> Chunked:
 
 @_preset
 def batch_invariant() -> Sequential:
-    """``fp32``, k ascending: one order for every shape, no split of K.
+    """``fp32``, k ascending: one order for every shape, without split-K.
 
     Source: He et al., "Defeating nondeterminism in LLM inference", Thinking Machines Lab, 2025, which fixes the order
-    on tensor cores; this is the order alone. Every accumulator here gives an element the same bits in any batch.
+    on tensor cores; this is only the order. Every accumulator here gives an element the same bits in any batch.
 
     Example:
         >>> gs.acc.batch_invariant()

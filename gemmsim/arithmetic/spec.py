@@ -221,7 +221,7 @@ class GemmSpec:
 
     @classmethod
     def parse(cls, text: str) -> GemmSpec:
-        """Spec named by ``text`` (grammar: docs/reference/specs.md); ``parse(str(s)) == s``.
+        """The spec named by ``text`` (grammar: docs/reference/specs.md); ``parse(str(s)) == s``.
 
         Raises:
             SpecError: for text outside the grammar or with unknown names.

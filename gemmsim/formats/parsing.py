@@ -115,7 +115,7 @@ def register(name: str, fmt: Format) -> None:
 
 
 def parse(text: str | AnyFormat) -> AnyFormat:
-    """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
+    """The format named by ``text``. ``parse(str(f)) == f`` for every format, and a format is returned as it is.
 
     Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
     Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``, those of block floating point
@@ -123,8 +123,8 @@ def parse(text: str | AnyFormat) -> AnyFormat:
     "FP[1|4|3,7](_N)", "SBFP<..><..>{16}", "MXFP8[E4M3]{32}", "XP[8,+4](CSN)") is read too.
 
     Raises:
-        FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
-            for a name with a rounding or overflow policy, which is a cast.
+        FormatError: for an unknown name (the message suggests the nearest ones), for numbers that describe no format,
+            and for a name with a rounding or overflow policy, which is a cast.
 
     Example:
         >>> str(gs.formats.parse("bfloat16"))
@@ -284,15 +284,16 @@ def _hint(base: str, written: str) -> str:
 
 
 def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
-    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow", "/ftz" and "/via(format)",
-    in any order.
+    """The cast named by ``text``: a format, then at most one each of "/rounding", "/overflow", "/ftz" and
+    "/via(format)".
 
-    ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
-    rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
-    ``BlockFloatFormat``: its format is an ``OwnExponentFormat``, its rounding its own; ``dim`` has no meaning then.
+    The options may be in any order. ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format
+    gets the defaults rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or
+    such a ``BlockFloatFormat``: its format is an ``OwnExponentFormat`` with the rounding of the block format; ``dim``
+    has no meaning then.
 
     Raises:
-        FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
+        FormatError: for an unknown format or option (the message suggests the nearest ones) or a repeated option.
 
     Example:
         >>> gs.formats.parse_cast("fp16/rtz/sat")

@@ -120,7 +120,8 @@ class Library:
     def chain(
         self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
     ) -> Plan:
-        """One chain over all of K, whatever the library would choose: source "assumed", evidence "unverified".
+        """The plan of one chain over all of K, independent of the library's choice: source "assumed", evidence
+        "unverified".
 
         Raises:
             UnknownPlan: where the library has no chain for these operands. LibraryError: as ``plan``.

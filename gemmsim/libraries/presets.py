@@ -157,13 +157,13 @@ def _arguments(mode: str, partial: str) -> str:
 
 
 def batch_invariant(gpu: str = "h100", by: str = "vllm") -> BatchInvariant:
-    """Kernels made so that a result does not depend on the other rows of its batch.
+    """Kernels whose results do not depend on the other rows of the batch.
 
     Args:
         gpu: a chip with matrix instructions, such as "a100", "h100", "gb200".
-        by: "vllm" (before Hopper a Triton kernel; from there on cuBLAS told not to split, where small and unaligned
-            shapes are left to its choice and unknown), "thinking-machines" (rounds to fp16 before the output's format,
-            except for e4m3), or "triton".
+        by: "vllm" (before Hopper a Triton kernel; from Hopper on cuBLAS, configured not to split, where small and
+            unaligned shapes are left to its choice and unknown), "thinking-machines" (rounds to fp16 before the
+            output's format, except for e4m3), or "triton".
 
     Raises:
         LibraryError: for a chip without matrix instructions of fp16, and for another author.
@@ -187,14 +187,14 @@ def cutlass_splitk(
 
     Args:
         slices: of K, 1 or more.
-        mode: "serial" (the sum so far is in the output's format between slices) or "parallel" (partial sums are stored,
-            then added).
-        workspace: format in which sums are kept between slices; by default the output's for serial, fp32 for parallel.
+        mode: "serial" (the running sum is in the output's format between slices) or "parallel" (partial sums are
+            stored, then added).
+        workspace: format of the sums between slices; by default the output's for serial, fp32 for parallel.
         gpu: a chip, for its mma instruction.
         block: k of a thread block's tile: 16, 32, 64 or 128.
 
     Raises:
-        LibraryError: for arguments outside of these.
+        LibraryError: for other arguments.
 
     Source: docs/reference/libraries.md.
 

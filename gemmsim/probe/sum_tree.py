@@ -26,13 +26,13 @@ class Node:
 
 @dataclass(frozen=True)
 class SumTree:
-    """Which partial sums are added to which, of K terms: no roundings, and no order within an addition.
+    """The partial sums of each addition, for K terms: no roundings, and no order within an addition.
 
     Attributes:
         K: number of terms, the leaves 0 to K-1.
         nodes: the additions, addends before their sums; the last one is the result. None for K below 2.
 
-    ``tree == other`` compares as trees: in which order nodes are listed and addends are written does not matter.
+    ``tree == other`` compares as trees: the order in which nodes and addends are listed does not matter.
 
     Example:
         >>> tree = gs.reveal(lambda a, b: gs.qmatmul(a, b, ":chunked(4, fp32)"), 8).tree

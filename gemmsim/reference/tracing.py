@@ -186,12 +186,12 @@ def trace(
         seed: seed of the random bits, unless the spec fixes one.
         c, select: as ``qmatmul``.
 
-    It is computed by the reference, in exact integers, about a microsecond a digit: seconds for K = 100,000. The last
-    step's value is the element that ``qmatmul`` gives, bit for bit, in its dtype (of lists: float32).
+    The reference computes it in exact integers, about a microsecond per digit: seconds for K = 100,000. The last step's
+    value is the element that ``qmatmul`` gives, bit for bit, in its dtype (for lists: float32).
 
     Raises:
         SpecError: for a spec that means nothing, for None, and for ``QAffineFormats``, which are several.
-        ValueError, IndexError: for shapes that do not fit and an element that there is not.
+        ValueError, IndexError: for shapes that do not fit and an index out of range.
 
     Example:
         >>> print(gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16"))

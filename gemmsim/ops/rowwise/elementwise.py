@@ -303,11 +303,11 @@ def qadd(
         x, y: float32, float64, float16 or bfloat16, any strides, shapes that broadcast.
         fwd_quant, bwd_quant: a cast, format or name ("e5m10/rtz"), a pair (format, rounding), a function from tensor to
             tensor, or None for PyTorch's own operation.
-        seed: of the random bits of stochastic casts; None draws one from torch's generator at each call.
+        seed: of the random bits of stochastic casts; None takes one from torch's generator at each call.
 
     With a cast the exact sum is rounded once. Both gradients are ``bwd_quant(g)``; where an operand was broadcast, they
-    are summed in the backward format, ascending, the last of the summed dimensions fastest. NaN, infinities, signed
-    zeros as IEEE 754, overflow as the cast says. Differentiating twice raises ``GradError``.
+    are summed in the backward format, ascending, the last of the summed dimensions fastest. NaN, infinities and signed
+    zeros follow IEEE 754; overflow follows the cast. Differentiating twice raises ``GradError``.
 
     Raises:
         FormatError, SeedError: for quantisers and seeds that mean nothing.
@@ -379,9 +379,9 @@ def qpow(
     ``n``: a number, which is rounded to ``x``'s dtype; or a tensor whose shape broadcasts with ``x``'s, of a float
     dtype or of integers, which are converted to ``x``'s dtype.
 
-    Gradients: ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))`` of ``x``, 0 where ``n`` is 0; of a float tensor
-    ``n``, ``bwd_quant(g * bwd_quant(z * bwd_quant(log(x))))``, 0 where ``x`` is 0 and ``n`` is not negative. Special
-    values as IEEE 754-2019, 9.2.1 (pow).
+    The gradient of ``x`` is ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``, and 0 where ``n`` is 0. The
+    gradient of a float tensor ``n`` is ``bwd_quant(g * bwd_quant(z * bwd_quant(log(x))))``, and 0 where ``x`` is 0 and
+    ``n`` is not negative. Special values as IEEE 754-2019, 9.2.1 (pow).
 
     Raises:
         DTypeError: for an ``n`` that is neither a number nor a tensor; otherwise as ``qadd``.

@@ -331,9 +331,9 @@ class QSoftmaxFormats(RowFormats):
 class QLayerNormFormats(RowFormats):
     """Formats of the steps of a normalisation of rows (layer, root mean square, group) and of its gradient.
 
-    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. PyTorch's
-    own forward pass unless all four are given. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: of the gradient, all or none.
-    ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
+    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. Without
+    all four the forward pass is PyTorch's own. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: of the gradient, all or none.
+    ``fwd_rnd`` and ``bwd_rnd``: roundings that replace the formats' own.
 
     The quantisers, ``order`` and ``seed`` are those of ``QSoftmaxFormats``; ``weight_quant`` and ``bias_quant`` round
     the parameters before use, ``grad_quant`` every gradient produced.

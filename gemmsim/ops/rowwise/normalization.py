@@ -253,12 +253,12 @@ def qgroupnorm(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group, then ``mul(w y) + b`` by channel.
 
-    ``x``: (N, C, ...); ``weight`` and ``bias``: (C,). Input and gradient quantisers act on the group's normalisation,
-    the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
+    ``x``: (N, C, ...); ``weight`` and ``bias``: (C,). Input and gradient quantisers act on the normalisation of the
+    group, the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
 
     Raises:
-        ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1, and for
-            groups without values, unless ``spec`` is PyTorch's own; otherwise as ``qlayernorm``.
+        ShapeError: unless C is a multiple of ``num_groups``; for one value per group with N = 1, and for groups without
+            values, unless ``spec`` is PyTorch's own; otherwise as ``qlayernorm``.
 
     Example:
         >>> gs.qgroupnorm(torch.tensor([[1.0, 2.0, 6.0, 7.0]]), 2, spec="e4m3")
