@@ -74,7 +74,7 @@ class SearchOptions:
 
     @property
     def share(self) -> float | None:
-        """The share of the samples that is held back; None where ``held_back`` is inputs."""
+        """The fraction of the samples that is held back; None where ``held_back`` is inputs."""
         if self.held_back is None:
             return SHARE
         is_number = isinstance(self.held_back, (int, float)) and not isinstance(self.held_back, bool)

@@ -77,11 +77,11 @@ class SearchResult(Findings):
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``to_json`` to a file, whole or not at all; OSError where it cannot be written."""
+        """Writes ``to_json`` to a file, atomically; OSError where it cannot be written."""
         write_text(Path(path), self.to_json() + "\n")
 
     def plot(self, path: str | Path) -> Path:
-        """Draws the front to a .png or .svg file and returns its path.
+        """Writes a plot of the front to a .png or .svg file and returns its path.
 
         Raises:
             StudyError: for another suffix, without matplotlib, and where the file cannot be written.

@@ -123,17 +123,17 @@ class Accumulator(ABC):
 
     @abstractmethod
     def casts(self) -> Iterator[Cast]:
-        """Every rounding this accumulator makes, inner ones included, in no particular order."""
+        """Every rounding of this accumulator, inner ones included, in no particular order."""
 
     @property
     @abstractmethod
     def add_cast(self) -> Cast:
-        """Cast of the register that holds the result."""
+        """The cast of the accumulator that holds the result."""
 
     @property
     @abstractmethod
     def product_cast(self) -> Cast | None:
-        """Rounding of each product, or None where products enter exactly."""
+        """The rounding of each product; None where products enter exactly."""
 
     @abstractmethod
     def with_product(self, product: Cast) -> Accumulator:
@@ -145,16 +145,16 @@ class Accumulator(ABC):
 
     @property
     def fixed_seed(self) -> int | None:
-        """Seed of the random bits if the specification fixes it, else None: one is drawn at each call."""
+        """The seed of the random bits if the specification fixes one; None means a new seed at each call."""
         return None
 
     def grids(self) -> Iterator[int]:
-        """Exponents of powers of two of which everything in a register is a multiple, beside the products."""
+        """Exponents of powers of two that divide everything in an accumulator except the products."""
         return (one.format.quantum_exponent for step in self.casts() for one in step.steps)
 
     @property
     def operand_casts(self) -> tuple[Cast, Cast] | None:
-        """Casts of a and b whose results are all that this accumulator takes, or None where it takes any numbers."""
+        """The casts of a and b if this accumulator only takes certain formats; None if it takes any numbers."""
         return None
 
     def transposed(self: Self) -> Self:
@@ -168,42 +168,46 @@ class Accumulator(ABC):
 
     @property
     def exact_sums(self) -> bool:
-        """Whether sums are kept exactly somewhere, so that no step could go through binary32."""
+        """Whether sums are kept exactly somewhere, so that no step could use binary32."""
         return False
 
     @property
     def needs_scales(self) -> bool:
-        """Whether this takes the elements and the scales of block formats apart, so that one must be an operand."""
+        """Whether this takes the elements and the scales of block formats apart; one operand must then be in a block
+        format.
+        """
         return False
 
     @property
     def counts_overflows(self) -> bool:
-        """Whether there is a two's complement register inside, whose overflows can be counted."""
+        """Whether a two's complement accumulator is inside; ``count_overflows`` counts its overflows."""
         return False
 
     @property
     def combines(self) -> bool:
-        """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
+        """Whether ``add_cast`` may add two results; not for accumulators that wrap or overflow only at the end."""
         return True
 
     @property
     def is_custom(self) -> bool:
-        """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
+        """Whether a step is a user's Python function (``Custom``); the kernels of backends cannot compute it."""
         return False
 
     @property
     def rounding_alone(self) -> Cast | None:
-        """The cast that rounds each sum, where that is all this accumulator does to what it adds; else None."""
+        """The cast that rounds each sum, if this accumulator does nothing else to its terms; otherwise None."""
         return None
 
     @property
     def takes_totals(self) -> bool:
-        """Whether the terms may be totals of other accumulators, each times 1."""
+        """Whether the terms may be partial sums of other accumulators, each times 1."""
         return self.rounding_alone is not None
 
     @property
     def takes_terms(self) -> bool:
-        """Whether the terms may be products; false for what combines a fixed number of totals (``Tree``)."""
+        """Whether the terms may be products; false for an accumulator that combines a fixed number of partial sums
+        (``Tree``).
+        """
         return True
 
     @property
@@ -213,7 +217,7 @@ class Accumulator(ABC):
 
     @property
     def depth(self) -> int:
-        """How many accumulators are nested in one another here, this one included."""
+        """The depth of nested accumulators, this one included."""
         inside = 0
         for field, _ in self._arguments():
             value = getattr(self, field.name)
@@ -232,7 +236,7 @@ class Accumulator(ABC):
 
     @property
     def levels(self) -> int:
-        """How many constructors that combine totals are nested in one another here."""
+        """The number of nested constructors that combine partial sums."""
         return 0
 
     # What follows from the fields
@@ -267,7 +271,7 @@ class Accumulator(ABC):
 
     @classmethod
     def signature(cls) -> str:
-        """The constructor as one writes it: ``sequential(add, mul=none, *, seed=none, init=zero)``."""
+        """The constructor as you write it: ``sequential(add, mul=none, *, seed=none, init=zero)``."""
         parts: list[str] = []
         for field, kind in cls._arguments():
             if field.kw_only and "*" not in parts:
@@ -277,7 +281,7 @@ class Accumulator(ABC):
         return f"{cls.name}({', '.join(parts)})"
 
     def text(self, *, nested: bool = False) -> str:
-        """Spec text; ``nested`` where it stands inside a constructor. ``parse_accumulator`` reads both back."""
+        """The spec text; ``nested`` for the form inside a constructor. ``parse_accumulator`` reads both."""
         parts: list[str] = []
         positional = True
         for field, kind in self._arguments():
@@ -350,7 +354,7 @@ class Accumulator(ABC):
 
     @staticmethod
     def is_call(text: str) -> bool:
-        """Whether ``text`` calls a constructor or preset, whatever is in the brackets, and is no format."""
+        """Whether ``text`` calls a constructor or preset, with any arguments, and is not a format."""
         return _CALLS["accumulator"](text)
 
     def explain(self) -> str:

@@ -68,7 +68,7 @@ class Compensated(Accumulator):
 
     @property
     def takes_totals(self) -> bool:
-        """Where products are exact and no rounding draws random bits."""
+        """Whether products are exact and no rounding is stochastic."""
         return self.mul is None and not self.fmt.is_stochastic
 
     @property

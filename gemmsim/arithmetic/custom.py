@@ -123,13 +123,13 @@ class Custom(Accumulator):
             yield self.add_cast
 
     def grids(self) -> Iterator[int]:
-        """Integers, or whatever a step's float64 may be."""
+        """Integers, or any number that a step's float64 may be."""
         yield 0 if self.numbers == "int64" else FP64.quantum_exponent
         yield from super().grids()
 
     @property
     def add_cast(self) -> Cast:
-        """``register``; fp64 where there is none."""
+        """``register``; fp64 without one."""
         return Cast(FP64) if self.register is None else read_cast(self.register, self.name, "register")
 
     @property
@@ -171,7 +171,7 @@ class Custom(Accumulator):
         return self.register is not None
 
     def transposed(self) -> Accumulator:  # type: ignore[override]
-        """With ``step`` given b's term first, so that it need not be symmetric."""
+        """The accumulator with b's term as the first argument of ``step``, which need not be symmetric."""
         return Swapped(self)
 
     def explain_lines(self) -> list[tuple[str, str]]:

@@ -139,7 +139,7 @@ class Fused(ExactProducts):
 
     @property
     def is_unbounded_past_the_end(self) -> bool:
-        """Whether what lies past the largest finite value becomes what infinity is in ``out``, in every rounding."""
+        """Whether a result past the largest finite value becomes what infinity is in ``out``, in every rounding."""
         return self.out.overflow is Overflow.INFINITY
 
     def explain_lines(self) -> list[tuple[str, str]]:

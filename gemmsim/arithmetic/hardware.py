@@ -95,11 +95,13 @@ class Hardware(ExactProducts):
         return _instruction(self.arch, self.op, self.a, self.b, self.out)
 
     def scaled_instruction(self, *blocks: BlockFormat) -> Instruction:
-        """The block-scaled instruction of this op with the scales and the block size of ``blocks``, the operands that
-        are in block formats (none: as ``.instruction``). Kind mxf4nvf4 has several.
+        """The block-scaled instruction of this op with the scales and the block size of ``blocks``.
+
+        ``blocks`` are the operands in block formats (none: as ``.instruction``). Kind mxf4nvf4 has several
+        instructions.
 
         Raises:
-            SpecError: where the op has none; it says which there are.
+            SpecError: where the op has none; the message says which there are.
         """
         one = self.instruction
         asked = {(_SCALES.get(fmt.scale, str(fmt.scale)), fmt.block_size) for fmt in blocks}
@@ -132,7 +134,7 @@ class Hardware(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register's format, to nearest even: what totals are combined in."""
+        """The accumulator's format, to nearest even: partial sums are combined in it."""
         return Cast(self.instruction.operands[3].format)
 
     def explain_lines(self) -> list[tuple[str, str]]:

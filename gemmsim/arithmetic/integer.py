@@ -60,12 +60,12 @@ class Integer(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register as a saturating format; one that wraps has no cast, see ``combines``."""
+        """The accumulator as a saturating format; one that wraps has no cast, see ``combines``."""
         return Cast(FixedFormat(self.P, 0, self.signed))
 
     @property
     def rounding_alone(self) -> Cast | None:
-        """``add_cast`` of a register that saturates at each addition."""
+        """``add_cast``, if the accumulator saturates at each addition."""
         return self.add_cast if self.combines and not self.shift else None
 
     @property
@@ -146,7 +146,7 @@ class Fixed(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register as a saturating format; one that wraps has no cast, see ``combines``."""
+        """The accumulator as a saturating format; one that wraps has no cast, see ``combines``."""
         return Cast(FixedFormat(self.P, self.frac), self.rounding)
 
     @property

@@ -58,7 +58,7 @@ class ProductTable:
         return array("d", self.data)
 
     def product(self, x: int, y: int) -> float:
-        """That of the codes ``x`` and ``y``."""
+        """The product of the codes ``x`` and ``y``."""
         return self.products[x * self.shape[1] + y]
 
     @cached_property
@@ -84,7 +84,7 @@ class ProductTable:
         return _known, (self.name, self.a, self.b, self.data)
 
     def transposed(self) -> ProductTable:
-        """The table of the codes the other way round."""
+        """The table with the codes exchanged."""
         rows, columns = self.shape
         data = array("d", (self.products[x * columns + y] for y in range(columns) for x in range(rows))).tobytes()
         if self.a == self.b and data == self.data:
@@ -93,7 +93,9 @@ class ProductTable:
         return _known(name, self.b, self.a, data)
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary, the products compressed; ``from_json`` reads it back and makes the name known."""
+        """The table as a plain dictionary, with compressed products; ``from_json`` reads it back and makes the name
+        known.
+        """
         packed = base64.b64encode(zlib.compress(self.data, 9)).decode()
         return {"name": self.name, "a": self.a.to_json(), "b": self.b.to_json(), "products": packed}
 

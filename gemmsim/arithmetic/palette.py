@@ -79,7 +79,7 @@ class Palette(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """Widest register of any member, in bits; the first of several."""
+        """The widest accumulator format of any member, in bits; the first of several."""
         return max((member.add_cast for member in self.members), key=lambda step: step.format.bits)
 
     @property
@@ -95,7 +95,7 @@ class Palette(Accumulator):
 
     @property
     def operand_casts(self) -> tuple[Cast, Cast] | None:
-        """The casts that members ask for; all members get operands cast so."""
+        """The casts that members require; all members get operands with these casts."""
         return next((m.operand_casts for m in self.members if m.operand_casts is not None), None)
 
     def transposed(self) -> Palette:
@@ -114,12 +114,12 @@ class Palette(Accumulator):
 
     @property
     def counts_overflows(self) -> bool:
-        """Whether any member has such a register."""
+        """Whether any member has a two's complement accumulator."""
         return any(member.counts_overflows for member in self.members)
 
     @property
     def is_custom(self) -> bool:
-        """Whether any member has such a step."""
+        """Whether any member has a step in Python."""
         return any(member.is_custom for member in self.members)
 
     @property

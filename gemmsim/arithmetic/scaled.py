@@ -57,7 +57,7 @@ class Scaled(Blocks):
 
     @property
     def exact_sums(self) -> bool:
-        """True: a scaled total is added as it is, which binary32 does not hold."""
+        """True: a scaled partial sum is added exactly, which binary32 does not hold."""
         return True
 
     @property

@@ -165,22 +165,22 @@ class GemmSpec:
 
     @property
     def cast_a(self) -> Cast | None:
-        """Cast of a; None for none, and for a block format."""
+        """The cast of a; None without one, and for a block format."""
         return self.a if isinstance(self.a, Cast) else None
 
     @property
     def cast_b(self) -> Cast | None:
-        """Cast of b; None for none, and for a block format."""
+        """The cast of b; None without one, and for a block format."""
         return self.b if isinstance(self.b, Cast) else None
 
     @property
     def group(self) -> int | None:
-        """Terms that share a pair of scales where the accumulator takes them apart, else None."""
+        """The number of terms that share a pair of scales if the accumulator takes scales apart; otherwise None."""
         return group_size(self.a, self.b, self.accumulator)
 
     @property
     def fixed_seed(self) -> int | None:
-        """Seed of all random bits of this product if the accumulator fixes it, else None."""
+        """The seed of all random bits of this product if the accumulator fixes one; otherwise None."""
         return self.accumulator.fixed_seed
 
     def casts(self) -> Iterator[Cast]:

@@ -92,7 +92,7 @@ class SplitK(Blocks):
 
     @property
     def count(self) -> int:
-        """How many slices are asked for."""
+        """The requested number of slices."""
         return len(self.slices) if isinstance(self.slices, tuple) else self.slices
 
     @property
@@ -107,7 +107,7 @@ class SplitK(Blocks):
         yield from super().own_casts()
 
     def length(self, K: int) -> int:
-        """Terms of a slice of K terms, where lengths are not given one by one."""
+        """The number of terms of a slice for K terms, if lengths are not given as a list."""
         if self.share == "floor":
             return self.grain * max(1, -(-(K // self.count) // self.grain))
         return self.grain * -((-K // self.grain) // self.count)
@@ -125,7 +125,7 @@ class SplitK(Blocks):
         return [(count, size) for count, size in found if size]
 
     def lost(self, K: int) -> int:
-        """Terms of K past the last slice, and those that slices lose."""
+        """The number of terms of K past the last slice, plus those that slices lose."""
         return K - sum(count * size for count, size in self.sizes(K)) + super().lost(K)
 
     def explain_lines(self) -> list[tuple[str, str]]:

@@ -127,7 +127,7 @@ class Tree(Accumulator):
 
     @property
     def leaves(self) -> int:
-        """How many totals the tree adds."""
+        """The number of partial sums that the tree adds."""
         return sum(1 for _ in _leaves(self.sums))
 
     def casts(self) -> Iterator[Cast]:
@@ -137,7 +137,7 @@ class Tree(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """``fmt``; without one, the accumulator around this one knows the register.
+        """``fmt``; without one, the accumulator around this one knows the format.
 
         Raises:
             SpecError: without ``fmt``.
@@ -153,7 +153,7 @@ class Tree(Accumulator):
 
     @property
     def product_cast(self) -> Cast | None:
-        """None: totals are no products."""
+        """None: partial sums are not products."""
         return None
 
     @property
@@ -167,7 +167,7 @@ class Tree(Accumulator):
         return False
 
     def with_product(self, product: Cast) -> Accumulator:
-        """Always an error: there is no product.
+        """Always an error: a tree has no products.
 
         Raises:
             SpecError: always.

@@ -179,7 +179,7 @@ class BlockFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value: the element's and its share of the scale's."""
+        """Stored bits per value: those of the element plus its part of the scale."""
         return self.element.bits + self.scale.bits / self.block_size
 
     # Text

@@ -113,7 +113,7 @@ class BlockFloatFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the block's eight exponent bits; of whole tensors: ``bits``."""
+        """Stored bits per value, with its part of the block's eight exponent bits; for whole tensors: ``bits``."""
         return self.bits + (8 / self.block_size if self.block_size else 0)
 
     @property

@@ -87,7 +87,7 @@ class OwnExponentFormat:
 
     @property
     def exponent_bits(self) -> int:
-        """8: the width of a float32's exponent field, whose range E has."""
+        """8: the width of a float32's exponent field. E has the range of that field."""
         return 8
 
     @property
@@ -143,7 +143,7 @@ class OwnExponentFormat:
 
     @property
     def smallest_subnormal(self) -> float:
-        """Smallest step: the smallest positive value, if there is one."""
+        """The smallest step: the smallest positive value, if one exists."""
         return math.ldexp(1.0, self.quantum_exponent)
 
     @property
@@ -167,7 +167,7 @@ class OwnExponentFormat:
         return self.eps
 
     def is_representable(self, value: float | Fraction) -> bool:
-        """Whether a register may hold ``value``: NaN, infinities where they stay, and integers times their step."""
+        """Whether ``value`` is one of the format: NaN, infinities if they are kept, and integers times their step."""
         if isinstance(value, float) and not math.isfinite(value):
             return math.isnan(value) or self.keep_infinity
         exact = as_fraction(self, value)
@@ -190,7 +190,7 @@ class OwnExponentFormat:
     def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -206,7 +206,7 @@ class OwnExponentFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -214,7 +214,7 @@ class OwnExponentFormat:
         raise self._codeless(f"encode({value!r})")
 
     def codes(self) -> list[int]:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -222,7 +222,7 @@ class OwnExponentFormat:
         raise self._codeless("codes()")
 
     def values(self) -> list[float]:
-        """Refused, as ``codes``.
+        """Always an error, as ``codes``.
 
         Raises:
             FormatError: always.

@@ -88,7 +88,7 @@ class ScaledBlockFormat:
 
     @property
     def rounding(self) -> Rounding:
-        """Of the elements."""
+        """The rounding of the elements."""
         return self.element.rounding
 
     @property
@@ -100,7 +100,7 @@ class ScaledBlockFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the scale's."""
+        """Stored bits per value, with its part of the scale."""
         return self.bits + (8 if self.scaler is None else self.scaler.bits_per_value) / self.block_size
 
     @property

@@ -161,8 +161,10 @@ class ScaledCast:
 
     @property
     def block_format(self) -> BlockFormat | None:
-        """The block format in which elements and scales are stored; None where scales are binary32 numbers, or blocks
-        reach over all terms."""
+        """The block format that stores elements and scales.
+
+        None where scales are binary32 numbers, or blocks contain all terms.
+        """
         fmt = self.cast.format
         if self.terms == 0 or not (self.power or self.rule in (ScaledCastRule.FLOOR, ScaledCastRule.NVFP4)):
             return None
@@ -185,7 +187,7 @@ class ScaledCast:
 
     @property
     def rounding(self) -> Rounding:
-        """Of the elements."""
+        """The rounding of the elements."""
         return self.cast.rounding
 
     @property
@@ -200,7 +202,7 @@ class ScaledCast:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the scale's."""
+        """Stored bits per value, with its part of the scale."""
         scale = 8 if self.power or self.rule in (ScaledCastRule.FLOOR, ScaledCastRule.NVFP4) else 32
         return self.bits + (scale / (self.rows * self.terms) if self.rows and self.terms else 0.0)
 

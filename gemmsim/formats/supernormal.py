@@ -124,7 +124,7 @@ class SupernormalFormat(MagnitudeFormat):
 
     @property
     def last_binade(self) -> int:
-        """Exponent of the highest binade with ``p`` bits; ``first_binade - 1`` if there is none."""
+        """Exponent of the highest binade with ``p`` bits; ``first_binade - 1`` without one."""
         return self.bias - 1 - self.upper
 
     @property

@@ -75,7 +75,7 @@ class CublasLt(Library):
 
     @property
     def names(self) -> tuple[str, str]:
-        """GPU and version of the library itself: those of the profile, or those that are assumed to be like it."""
+        """GPU and version of the library itself: those of the profile, or the assumed ones."""
         return self._target.names
 
     @property
@@ -85,7 +85,7 @@ class CublasLt(Library):
 
     @property
     def is_assumed(self) -> bool:
-        """Whether GPU or version are others than those that were measured."""
+        """Whether GPU or version differ from the measured ones."""
         return self._target.assume_gpu is not None or self._target.assume_version is not None
 
     def _identity(self) -> tuple[Any, ...]:

@@ -91,7 +91,7 @@ class LiveCublasLt(CublasLt):
 
     @property
     def device(self) -> str:
-        """Where ``run`` takes its operands."""
+        """The device of the operands of ``run``."""
         return "cuda"
 
     @property
@@ -101,7 +101,7 @@ class LiveCublasLt(CublasLt):
     def choice(
         self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
     ) -> Config:
-        """The configuration that the library chooses for a call, also one without a plan.
+        """The configuration that the library chooses for a call, even for one without a plan.
 
         Raises:
             UnknownPlan: where the library has no algorithm. LibraryError: as ``plan``.

@@ -58,7 +58,7 @@ class BatchInvariant(Library):
 
     @property
     def calls_cublas(self) -> bool:
-        """Whether the products are cuBLAS's, told not to split: vLLM from Hopper on."""
+        """Whether the products are cuBLAS's, configured not to split: vLLM from Hopper on."""
         return self.by == "vllm" and self.arch in _UNITS
 
     def _find(self, call: Call, config: Any, split: Any) -> Plan:

@@ -107,7 +107,7 @@ class Table:
         self._digest = digest.hexdigest()
 
     def find(self, call: Call) -> Config | None:
-        """The configuration of this call; None where there is no row."""
+        """The configuration of this call; None without a row."""
         key = key_of(call)
         if key is None:
             return None
@@ -152,7 +152,7 @@ class Table:
         return f"<Table {self.name}: {len(self)} calls on {head.gpu} {head.version}, workspace {head.workspace}>"
 
     def check_belongs(self, gpu: str, version: str, workspace: int, sms: int = 0) -> None:
-        """Nothing, for the library whose configurations these are; ``sms`` 0: not known.
+        """Does nothing for the library that these configurations belong to; ``sms`` 0: not known.
 
         Raises:
             TableError: where the table was recorded for another GPU, number of SMs, version or workspace.

@@ -225,7 +225,7 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
 
     @property
     def fast_mode(self) -> str | None:
-        """The mode that this one asks for."""
+        """The requested mode."""
         return self._setting.fast_mode
 
     def __repr__(self) -> str:

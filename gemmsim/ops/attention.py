@@ -81,7 +81,7 @@ class QAttentionFormats:
         raise FormatError(message(asked, "QAttentionFormats or None", do))
 
     def softmax_of(self, masked: bool) -> QSoftmaxFormats:
-        """The softmax of scores, of which a mask may have hidden whole rows."""
+        """The softmax of scores; ``masked``: a mask may have hidden whole rows."""
         return self._masked if masked else self.softmax
 
     @property

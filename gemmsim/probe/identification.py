@@ -86,12 +86,12 @@ class Identification:
 
     @property
     def verified(self) -> bool:
-        """Whether what was found, a spec or a tree with its roundings, has the same bits in all outputs compared."""
+        """Whether the answer, a spec or a tree with its roundings, has the same bits in all outputs compared."""
         return self.found in ("spec", "tree") and self.equal == self.of > 0
 
     @property
     def order(self) -> str:
-        """The tree in runs, as ``Revelation.text`` writes it; without a tree why there is none."""
+        """The tree in ranges of terms, as ``Revelation.text`` writes it; without a tree the reason."""
         return self.no_tree if self.tree is None else tree_text(self.tree, 10**9)
 
     def __str__(self) -> str:

@@ -77,7 +77,7 @@ class Dot:
             self.ks = range(len(self.products))
 
     def part(self, which: Sequence[int], levels: int = 1) -> Dot:
-        """The terms of these places for an inner accumulator, ``levels`` deeper; places past the end do not exist."""
+        """The terms at these places for an inner accumulator, ``levels`` deeper; places past the end are left out."""
         assert self.ks is not None
         ks = _chosen(self.ks, which)
         return replace(
@@ -93,7 +93,7 @@ class Dot:
         )
 
     def over(self, totals: Sequence[Value], shown: Sequence[float]) -> Dot:
-        """The totals as the terms of another accumulator, each times 1; ``shown`` are their values."""
+        """The partial sums as the terms of another accumulator, each times 1; ``shown`` are their values."""
         return replace(
             self,
             products=list(totals),
@@ -118,12 +118,12 @@ class Dot:
         self, kind: str, formula: str, given: Sequence[Value], exact: Value, value: Value, cast: Cast | None = None,
         k: int | None = None,
     ) -> None:  # fmt: skip
-        """Tells the log of one step: ``formula`` of ``given`` is ``exact``, rounded by ``cast`` to ``value``."""
+        """Records one step in the log: ``formula`` of ``given`` is ``exact``, rounded by ``cast`` to ``value``."""
         if self.log is not None:
             self.log(kind, k, formula, given, exact, value, cast, self.unit, self.path)
 
     def noted_products(self) -> list[Value]:
-        """The products, told as they are."""
+        """The products, recorded in the log."""
         if self.log is not None:
             self._note_products(self.products, None)
         return self.products
@@ -134,7 +134,7 @@ class Dot:
             self.note("product", f"{self.left[i]!r}{self.times}{self.right[i]!r}", (), p, q, mul, self.ks[i])
 
     def exact(self, x: Value) -> Value:
-        """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""
+        """``x`` in the spec's arithmetic: unchanged, or rounded to binary32."""
         return x if self.carrier is None else self.carrier(x)
 
     def rounder(self, cast: Cast) -> Callable[..., Value]:
@@ -154,7 +154,7 @@ class Dot:
         return rounded
 
     def draws(self, cast: Cast, site: int, ks: Sequence[int] | None = None) -> Sequence[int]:
-        """Random draws of ``cast`` for each k of ``ks`` (default: the terms'); zeros where it needs none."""
+        """The random numbers of ``cast`` for each k of ``ks`` (default: the terms'); zeros if it is not stochastic."""
         ks = self.ks if ks is None else ks
         assert ks is not None
         if not cast.is_stochastic or not ks:
@@ -164,9 +164,10 @@ class Dot:
         return [found[k - first] for k in ks]
 
     def combining(self, cast: Cast, site: int = Site.COMBINE, formula: str = "{} + {}") -> Callable[..., Value]:
-        """Rounding of an exact sum of totals to ``cast``; each use takes the element's next draw at this depth.
+        """The rounding of an exact sum of partial sums to ``cast``; each use takes the element's next random number at
+        this depth.
 
-        It takes the sum, and for the log what was added, as ``formula`` says.
+        Its arguments are the sum and, for the log, the addends, as ``formula`` says.
         """
         rounding = self.rounder(cast)
         place = site + Site.LEVEL * self.depth
@@ -184,7 +185,7 @@ class Dot:
         return combine
 
     def running(self, totals: Sequence[Value], cast: Cast, start: Value = 0) -> Value:
-        """``S = R(S + t)`` for each total in order, S from ``start``."""
+        """``S = R(S + t)`` for each partial sum in order, S from ``start``."""
         combine = self.combining(cast)
         s: Value = start
         for t in totals:

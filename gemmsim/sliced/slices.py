@@ -72,7 +72,7 @@ class FloatSlices:
         return found, None
 
     def shift(self, term: tuple[int, int]) -> int:
-        """Exponent of the product of these slices, from 1, beside that of the first ones."""
+        """Exponent of the product of these slices (numbered from 1) relative to the first ones."""
         return -self.gain * (term[0] + term[1] - 2)
 
     def to_json(self) -> dict[str, object]:
@@ -140,7 +140,7 @@ class IntegerSlices:
         return found, exponents
 
     def shift(self, term: tuple[int, int]) -> int:
-        """Exponent of the product of these slices, from 1, beside the vectors' own."""
+        """Exponent of the product of these slices (numbered from 1), without the vectors' own exponents."""
         return -self.bits * (term[0] + term[1])
 
     def to_json(self) -> dict[str, object]:

@@ -61,7 +61,7 @@ class Words:
         return head + "".join(f"{word:0{digits}x}\n" for word in self.numbers())
 
     def entry(self) -> dict[str, object]:
-        """What a description says of the file."""
+        """The entry of the file in a description."""
         return {
             "file": f"{self.name}.hex",
             "shape": list(self.codes.shape),

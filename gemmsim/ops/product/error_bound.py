@@ -49,7 +49,7 @@ class Truth:
 
     @property
     def method(self) -> str:
-        """``":two_sum(fp64)"`` or ``":exact(fp64)"``, or ``":two_sum(fp64), :exact(fp64)"`` where it took both."""
+        """``":two_sum(fp64)"`` or ``":exact(fp64)"``, or ``":two_sum(fp64), :exact(fp64)"`` if both were used."""
         used = [(_FAST, bool((~self.exact).any())), (_EXACT, bool(self.exact.any()))]
         return ", ".join(name for name, does in used if does) or _FAST
 

@@ -323,7 +323,7 @@ class QSoftmaxFormats(RowFormats):
 
     @property
     def use_lse(self) -> bool:
-        """Whether the forward pass goes by the logarithm of the sum."""
+        """Whether the forward pass uses the logarithm of the sum."""
         return self.fwd_off is not None and not self._complete("fwd", ("exp", "acc"))
 
 

@@ -71,7 +71,8 @@ def qlogsoftmax(
         order: "sequential", or "tree(n)" as in ``qsum``.
 
     A single -inf gives -inf. A row of only -inf, and a row with a NaN or +inf, becomes NaN. The result has x's shape
-    and dtype; each step is rounded to that dtype, too. Quantisers and ``seed`` as in ``qadd``. Differentiating twice raises.
+    and dtype; each step is rounded to that dtype, too. Quantisers and ``seed`` as in ``qadd``.
+    Differentiating twice raises.
 
     Raises:
         FormatError, SpecError, SeedError: for quantisers, orders and seeds that mean nothing.
