@@ -148,8 +148,7 @@ def sequential(
 
 
 def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | None = None) -> Chunked:
-    """Each chunk of ``n`` terms is added in ``inner`` from +0; the partial sums are added in order, rounded by
-    ``outer``.
+    """Each chunk of ``n`` terms is added in ``inner`` from +0; ``outer`` adds the partial sums in order.
 
     None as ``outer`` is the format of the inner accumulator. An accumulator as ``outer`` has the partial sums as its
     terms. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Chunked``.
@@ -167,11 +166,10 @@ def chunked(n: builtins.int, inner: AccumulatorLike, outer: AccumulatorLike | No
 
 
 def promote(inner: AccumulatorLike, n: builtins.int, outer: AccumulatorLike = "fp32") -> Promote:
-    """``chunked(n, inner, outer)`` under its name in tensor-core software: every ``n`` terms a promotion to a wider
-    sum.
+    """``chunked(n, inner, outer)`` under its name in tensor-core software.
 
-    The partial sum is added to the wider accumulator and restarts from zero. NaN, infinities, -0 and overflow: see
-    ``gemmsim.arithmetic.Chunked``.
+    Every ``n`` terms the partial sum is added to the wider accumulator and restarts from zero. NaN, infinities, -0 and
+    overflow: see ``gemmsim.arithmetic.Chunked``.
 
     Raises:
         SpecError: for n below 1 or a bad inner accumulator.
@@ -184,12 +182,12 @@ def promote(inner: AccumulatorLike, n: builtins.int, outer: AccumulatorLike = "f
 
 
 def scaled(inner: AccumulatorLike, outer: AccumulatorLike = "fp32", n: builtins.int | None = None) -> Scaled:
-    """Groups of ``n`` adjacent products of block-format elements in ``inner``, without scales; the scales enter each
-    sum.
+    """Groups of ``n`` adjacent products of block-format elements in ``inner``; scales enter each sum.
 
-    Each group sum s gives ``S = R_outer(S + X_a * X_b * s)`` with the scales of its blocks, rounded once. ``n`` divides
-    both block sizes; None is their greatest common divisor. A tensor's own scale multiplies S at the end:
-    ``R_outer(T_a * T_b * S)``. NaN, infinities, -0 and overflow: see ``gemmsim.arithmetic.Scaled``.
+    The products are those of elements without their scales. Each group sum s gives ``S = R_outer(S + X_a * X_b * s)``
+    with the scales of its blocks, rounded once. ``n`` divides both block sizes; None is their greatest common divisor.
+    A tensor's own scale multiplies S at the end: ``R_outer(T_a * T_b * S)``. NaN, infinities, -0 and overflow: see
+    ``gemmsim.arithmetic.Scaled``.
 
     Raises:
         SpecError: for n below 1 or a bad inner accumulator; from ``GemmSpec`` without an operand in a block format, or
@@ -226,8 +224,7 @@ def interleaved(
     *,
     width: builtins.int = 1,
 ) -> Interleaved:
-    """Lane l adds the terms l, l + lanes, ..., or groups of ``width`` adjacent terms in turn; then the lanes are
-    combined.
+    """Lane l adds the terms l, l + lanes, ..., or ``width`` adjacent ones in turn; then lanes are combined.
 
     They are combined "sequential", "pairwise" or "halves" in the format of ``inner``, as a running sum in a format, or
     by an accumulator whose terms are the partial sums of the lanes. NaN, infinities, -0 and overflow: see
@@ -252,8 +249,7 @@ def splitk(
     partial: CastLike | None = None,
     share: str = "ceil",
 ) -> SplitK:
-    """Slices of ceil(K / slices) adjacent terms in ``inner``; each partial sum is rounded by ``reduce`` and added in
-    order.
+    """Slices of ceil(K / slices) adjacent terms in ``inner``; ``reduce`` rounds and adds the partial sums.
 
     The sums are rounded by ``reduce`` too. Slices are multiples of ``grain`` terms, or have the lengths of a list.
     ``partial`` rounds each partial sum where it is not ``reduce``; an accumulator as ``reduce`` has the partial sums as
@@ -308,10 +304,13 @@ def swapped(inner: Custom) -> Swapped:
         SpecError: for an accumulator that is not a ``Custom`` one.
 
     Example:
-        >>> step = {"step": lambda self, s, a, b, k: s + a.abs() * b}
-        >>> one_sided = gs.acc.define("one_sided")(type("OneSided", (gs.acc.Custom,), step))
-        >>> gs.qmatmul(-torch.ones(1, 2), -torch.ones(2, 1), gs.acc.swapped(one_sided()))
-        tensor([[-2.]])
+        >>> @gs.acc.define("one_sided")
+        ... class OneSided(gs.acc.Custom):
+        ...     def step(self, s, a, b, k):
+        ...         return s + a.abs() * b
+        >>> a, b = torch.tensor([[-1.0, -2.0]]), torch.ones(2, 1)
+        >>> gs.qmatmul(a, b, OneSided()), gs.qmatmul(a, b, gs.acc.swapped(OneSided()))
+        (tensor([[3.]]), tensor([[-3.]]))
     """
     return Swapped(inner)
 
@@ -449,10 +448,9 @@ def int(
 def fixed(
     P: builtins.int, frac: builtins.int, *, rounding: str | Rounding = "rtz", overflow: str = "saturate"
 ) -> Fixed:
-    """Each exact product, rounded to a multiple of ``2**-frac``, is added in a two's complement accumulator of ``P``
-    bits.
+    """Exact products, rounded to multiples of ``2**-frac``, are added in a two's complement accumulator.
 
-    NaN and infinities: see ``gemmsim.arithmetic.Fixed``.
+    The accumulator has ``P`` bits. NaN and infinities: see ``gemmsim.arithmetic.Fixed``.
 
     Raises:
         SpecError: for P outside 1 to 53 or unknown words.
@@ -476,13 +474,12 @@ def fused(
     least: builtins.int | None = None,
     first: builtins.int | None = None,
 ) -> Fused:
-    """The step of a matrix unit: ``n`` products and the accumulator, truncated, are summed exactly and rounded to
-    ``out``.
+    """The step of a matrix unit: ``n`` products and the accumulator are truncated, then summed exactly.
 
     They are truncated toward zero, ``kept`` bits below the largest exponent of them all, which is at least ``least``
-    ("exact" or None: nothing is truncated). The accumulator starts at +0. Operands are cast to ``a`` and ``b`` (None:
-    ``a``) first. With ``first``, the K mod ``first`` terms that come first are padded with zeros to ``first`` terms.
-    See ``gemmsim.arithmetic.Fused`` for NaN, infinities, -0 and overflow.
+    ("exact" or None: nothing is truncated). The sum is rounded to ``out``. The accumulator starts at +0. Operands are
+    cast to ``a`` and ``b`` (None: ``a``) first. With ``first``, the K mod ``first`` terms that come first are padded
+    with zeros to ``first`` terms. See ``gemmsim.arithmetic.Fused`` for NaN, infinities, -0 and overflow.
 
     Raises:
         SpecError: for n outside 1 to 64, kept outside 1 to 60, least outside -252 to 127 or without truncation, a
@@ -505,8 +502,7 @@ def hw(
     out: str | FloatFormat = "fp32",
     first: builtins.int | None = None,
 ) -> Hardware:
-    """A chain of the largest matrix instructions ``op`` of the architecture or chip ``arch``, with the accumulator from
-    +0.
+    """A chain of the largest matrix instructions ``op`` of an architecture or chip ``arch``, from +0.
 
     ``op`` is mma, wgmma, tcgen05, mfma, mxf8f6f4, mxf4 or mxf4nvf4. Operands are cast to ``a`` and ``b`` (None: ``a``);
     the accumulator is in ``out``. The mx ops take elements and scales of block-format operands (``GemmSpec``) as they
@@ -541,8 +537,7 @@ def palette(*accs: AccumulatorLike) -> Palette:
 
 @takes_spec("accumulator")
 def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: builtins.int | None = None) -> Tensor:
-    """``gemmsim.count_overflows``: how often the ``int`` or ``fixed`` accumulator of each element of ``a @ b``
-    overflowed.
+    """``gemmsim.count_overflows``: how often the ``int`` or ``fixed`` accumulator of each element overflowed.
 
     The counts are int64. This function loads PyTorch and the operators, as nothing else in this module does.
     (``accumulator``, the former keyword for ``spec``, is deprecated.)

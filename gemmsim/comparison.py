@@ -105,8 +105,9 @@ class Comparison:
         return self.equal / self.elements if self.elements else 1.0
 
     def to_dict(self) -> dict[str, object]:
-        """The comparison as a plain dictionary, for JSON. Infinities and NaN are texts; the last class has no upper end
-        (None).
+        """The comparison as a plain dictionary, for JSON.
+
+        Infinities and NaN are texts; the last class has no upper end (None).
 
         Example:
             >>> gs.compare(":fp16", ":fp32", torch.tensor([[1.0], [0.1]]), torch.ones(1, 1)).to_dict()["equal"]

@@ -69,7 +69,8 @@ def run_request(request: SearchRequest, folder: Path) -> SearchResult:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     made = pathlib.Path(folder, "made.py")
-        ...     _ = made.write_text("import torch; make = lambda: (torch.nn.Linear(8, 2), torch.ones(16, 8))")
+        ...     make = "torch.manual_seed(0) and torch.nn.Linear(8, 2), torch.ones(16, 8)"
+        ...     _ = made.write_text(f"import torch; make = lambda: ({make})")
         ...     request = gs.accumulator_search.SearchRequest(f"{made}:make", at_most=0.9)
         ...     found = gs.accumulator_search.run_request(request, pathlib.Path(folder, "found"))
         ...     print([path.name for path in sorted(pathlib.Path(folder, "found").glob("*.json"))])

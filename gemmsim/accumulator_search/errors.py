@@ -24,7 +24,9 @@ class SearchWarning(UserWarning):
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     found = gs.search(torch.nn.Linear(8, 2), torch.ones(1, 8), at_most=1.0)
+        ...     model = torch.nn.utils.skip_init(torch.nn.Linear, 8, 2).requires_grad_(False)
+        ...     model.weight[:], model.bias[:] = 0.3, 0.1
+        ...     found = gs.search(model, torch.ones(1, 8))
         >>> caught[0].category.__name__
         'SearchWarning'
     """

@@ -45,8 +45,7 @@ def search(
     cost: CostLike = "bits*macs",
     options: SearchOptions | None = None,
 ) -> SearchResult:
-    """The cheapest accumulators found, one for each layer, for which ``metric`` of the whole model is at most
-    ``at_most``.
+    """The cheapest accumulators found, one per layer, for which a model's ``metric`` is at most ``at_most``.
 
     A layer is what a rule of ``gs.emulate`` reaches: the forward products of one kind at one module path. The model
     runs in evaluation mode, without gradients, and is unchanged afterwards. The errors that single layers make predict
@@ -61,8 +60,8 @@ def search(
         metric: "logit_err", the norm of the difference of the logits over their norm; "max_err", the largest difference
             over the largest logit; or a function of (output, reference output) of one batch that gives an error from 0.
             Logits are the attribute ``logits`` of the output, or its first floating-point tensor.
-        at_most: the largest error allowed. For "logit_err" it is the limit of the upper 95 % confidence bound for as
-            many samples as are held back, which is above the measured error.
+        at_most: the largest error allowed. For "logit_err" it limits the upper 95 % confidence bound of the error
+            for as many samples as are held back. That bound is above the measured error.
         ladder: the accumulators to choose from: a range of one number ("e5m1:e5m10", "int(12):int(24)"), a list ("e4m3,
             bf16, fp32"), or integers, which are widths of integer accumulators.
         order: the accumulator around the format, which takes the place of {}: "{}", "chunked(64, {})", "kahan({})", or

@@ -49,8 +49,7 @@ class _Runs(Blocks):
 @register("chunked")
 @dataclass(frozen=True, repr=False)
 class Chunked(_Runs):
-    """Chunks of ``n`` terms, each added in ``inner`` from +0; partial sums ``S = R_outer(S + t_j)``, j ascending, S
-    from +0.
+    """Chunks of ``n`` terms, each in ``inner`` from +0; then ``S = R_outer(S + t_j)``, j ascending, S from +0.
 
     Args:
         n: terms of a chunk; the last one may be shorter.
@@ -77,10 +76,9 @@ class Chunked(_Runs):
 @register("promote")
 @dataclass(frozen=True, repr=False)
 class Promote(_Runs):
-    """``chunked(n, inner, outer)`` under its name on tensor cores: every ``n`` terms the partial sum is added to a
-    wider one.
+    """``chunked(n, inner, outer)`` under its name on tensor cores.
 
-    The partial sum restarts from zero then.
+    Every ``n`` terms the partial sum is added to a wider accumulator and restarts from zero.
 
     Args:
         inner: accumulator of a chunk, any kind.

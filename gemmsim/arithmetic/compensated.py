@@ -18,10 +18,10 @@ Self = TypeVar("Self", bound="Compensated")
 
 @dataclass(frozen=True, repr=False)
 class Compensated(Accumulator):
-    """A sum S and a correction C, both from +0, every operation rounded by ``fmt``; q is the exact product, or
-    ``R_mul`` of it.
+    """A sum S and a correction C, both from +0; every operation is rounded by ``fmt``.
 
-    The base class of ``Kahan``, ``Neumaier``, ``TwoSum`` and ``FastTwoSum``.
+    q is the exact product, or ``R_mul`` of it. The base class of ``Kahan``, ``Neumaier``, ``TwoSum`` and
+    ``FastTwoSum``.
 
     Args:
         fmt: rounding of every operation; a signed float format.

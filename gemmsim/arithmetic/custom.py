@@ -87,9 +87,10 @@ class Custom(Accumulator):
     times on tensors of the output's shape.
 
     Example:
-        >>> largest = type("Largest", (gs.acc.Custom,), {"step": lambda self, s, a, b, k: torch.maximum(s, a * b)})
-        >>> gs.acc.define("largest")(largest)()
-        Largest()
+        >>> @gs.acc.define("largest")
+        ... class Largest(gs.acc.Custom):
+        ...     def step(self, s, a, b, k):
+        ...         return torch.maximum(s, a * b)
         >>> gs.qmatmul(torch.tensor([[1.0, 3.0, 2.0]]), torch.ones(3, 1), "largest()")
         tensor([[3.]])
     """
@@ -192,8 +193,10 @@ class Swapped(Composite):
         inner: the accumulator, a ``Custom`` one.
 
     Example:
-        >>> step = {"step": lambda self, s, a, b, k: s + a.abs() * b}
-        >>> one_sided = gs.acc.define("one_sided")(type("OneSided", (gs.acc.Custom,), step))
+        >>> @gs.acc.define("one_sided")
+        ... class OneSided(gs.acc.Custom):
+        ...     def step(self, s, a, b, k):
+        ...         return s + a.abs() * b
         >>> gs.GemmSpec.parse("e4m3 * bf16 : one_sided()").transposed()
         GemmSpec.parse('e8m7 * e4m3 : swapped(one_sided())')
     """
@@ -238,11 +241,13 @@ def define(name: str) -> Callable[[CustomType], CustomType]:
             that specs have no text for, and a class without a step.
 
     Example:
-        >>> newest = type("Newest", (gs.acc.Custom,), {"step": lambda self, s, a, b, k: a * b})
-        >>> gs.acc.define("newest")(newest)()
-        Newest()
-        >>> gs.qmatmul(torch.tensor([[1.0, 3.0, 2.0]]), torch.ones(3, 1), "newest()")
-        tensor([[2.]])
+        >>> @gs.acc.define("decayed")
+        ... class Decayed(gs.acc.Custom):
+        ...     factor: float = 0.5
+        ...     def step(self, s, a, b, k):
+        ...         return s * self.factor + a * b
+        >>> gs.qmatmul(torch.ones(1, 3), torch.ones(3, 1), "decayed(0.25)")
+        tensor([[1.3125]])
     """
 
     def enter(cls: CustomType) -> CustomType:

@@ -36,8 +36,7 @@ class SpecError(ValueError):
 
 
 class SpecFormatError(SpecError, FormatError):
-    """An unknown format, rounding or overflow policy in a spec. Both ``except SpecError`` and ``except FormatError``
-    catch it.
+    """An unknown format, rounding or overflow policy in a spec: a ``SpecError`` and a ``FormatError``.
 
     Example:
         >>> gs.GemmSpec.parse("e4m : fp32")

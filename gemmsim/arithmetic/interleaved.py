@@ -17,8 +17,7 @@ __all__ = ["Interleaved"]
 @register("interleaved")
 @dataclass(frozen=True, repr=False)
 class Interleaved(Blocks):
-    """Lane l adds the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; then the partial sums of lanes are
-    combined.
+    """Lane l adds the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; then lanes are combined.
 
     They are combined in the format of ``inner``. Lanes without a term (K < lanes) do not take part. With ``width``,
     groups of ``width`` adjacent terms go to the lanes in turn.

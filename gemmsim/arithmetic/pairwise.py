@@ -16,8 +16,7 @@ __all__ = ["Pairwise"]
 @register("pairwise")
 @dataclass(frozen=True, repr=False)
 class Pairwise(Blocks):
-    """Groups of ``leaf`` terms from +0 in ``inner``, then a binary tree in its format: ``R(x_2i + x_2i+1)``, level by
-    level.
+    """Groups of ``leaf`` terms from +0 in ``inner``, then level by level ``R(x_2i + x_2i+1)`` in its format.
 
     An odd last element passes to the next level unchanged. A leaf of one term is R(0 + q).
 

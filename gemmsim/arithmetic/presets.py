@@ -292,8 +292,7 @@ def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
 
 @_preset
 def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None = None) -> Promote:
-    """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the partial sum is added in fp32 and restarts from
-    zero.
+    """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the partial sum is promoted to fp32.
 
     CUTLASS' default for FP8 on Hopper, four instructions between promotions. An n that is not a multiple of 32 is
     allowed: each chunk is padded with zeros separately.

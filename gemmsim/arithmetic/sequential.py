@@ -16,8 +16,7 @@ __all__ = ["Sequential"]
 @register("sequential")
 @dataclass(frozen=True, repr=False)
 class Sequential(Accumulator):
-    """``s = R_add(s + q_k)`` for k ascending, where ``q_k = a_k * b_k`` exactly, or ``R_mul(a_k * b_k)`` if ``mul`` is
-    given.
+    """``s = R_add(s + q_k)`` for k ascending; ``q_k = a_k * b_k`` exactly, or ``R_mul(a_k * b_k)``.
 
     Args:
         add: rounding of each sum.

@@ -237,8 +237,7 @@ class GemmSpec:
 
     @classmethod
     def of(cls, spec: SpecLike) -> GemmSpec:
-        """``spec`` itself, or the spec that a string names. An accumulator, cast or format gives the spec with that
-        accumulator.
+        """``spec`` itself, the spec that a string names, or the one with this accumulator, cast or format.
 
         Raises:
             SpecError: for anything else.

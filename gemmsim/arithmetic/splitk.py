@@ -44,8 +44,7 @@ class _SlicesKind(Kind):
 @register("splitk")
 @dataclass(frozen=True, repr=False)
 class SplitK(Blocks):
-    """Slices of ceil(K / slices) adjacent terms, each added in ``inner`` from +0; then ``S = R_reduce(S + w)``, S from
-    +0.
+    """Slices of ceil(K / slices) terms, each in ``inner`` from +0; then ``S = R_reduce(S + w)``, S from +0.
 
     Each partial sum t is first rounded to the format of the workspace, ``w = R_reduce(t)``, and enters in order. There
     are fewer slices where K is too small.

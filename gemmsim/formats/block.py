@@ -53,10 +53,10 @@ class ScaleRule(Enum):
 
 
 class BlockMode(Enum):
-    """The software or standard that a conversion to a block format follows in special cases, such as NaN and zero
-    blocks.
+    """The software or standard that conversions to a block format follow in special cases.
 
-    docs/reference/mx.md lists the differences. ``OCP`` is also torchao since August 2025: the two agree bit for bit.
+    Special cases are NaN and zero blocks, for example; docs/reference/mx.md lists the differences. ``OCP`` is also
+    torchao since August 2025: the two agree bit for bit.
 
     Example:
         >>> gs.formats.parse("mxfp8_e4m3/torchao-0.18").mode

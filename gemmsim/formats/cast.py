@@ -21,7 +21,7 @@ __all__ = ["Cast"]
 
 @dataclass(frozen=True, repr=False)
 class Cast:
-    """One rounding of a real number to ``format`` by ``rounding``; ``overflow`` says what exceeds the largest value.
+    """One rounding of a real number to ``format`` by ``rounding``; ``overflow`` says what larger numbers become.
 
     With ``via`` the number is rounded twice: first to the format ``via``, to nearest even, and then by this cast.
     "bf16/via(fp32)" is what hardware computes that adds in binary32 and stores bfloat16.
@@ -29,7 +29,7 @@ class Cast:
     NaN stays NaN. Infinities follow ``overflow``. Zero keeps its sign where the format has -0; otherwise it is +0. In
     an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies. It is
     also 0 for rtz and ru, in P3109's finite domain and in formats without NaN. A scale format (no zero) always gives
-    NaN. A Binary8Format has its own overflow policy; an OwnExponentFormat always saturates.
+    NaN. A Binary8Format has its own overflow policy, and so has an OwnExponentFormat, which saturates.
 
     Raises:
         FormatError: for fields of the wrong type.

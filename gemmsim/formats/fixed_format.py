@@ -236,10 +236,9 @@ class FixedFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """The two's complement (unsigned: binary) code of ``value``, which must be a value of the format. -0.0 counts
-        as 0.
+        """The two's complement (unsigned: binary) code of ``value``, which must be a value of the format.
 
-        For tensors see ``FloatFormat.encode``.
+        -0.0 counts as 0. For tensors see ``FloatFormat.encode``.
 
         Raises:
             FormatError: for a value that the format does not hold (NaN, infinities), and for a format without

@@ -27,8 +27,7 @@ _HIGHEST = 127
 
 @dataclass(frozen=True)
 class OwnExponentFormat:
-    """Block floating point with blocks of one number, which has its own exponent; an accumulator may use it:
-    "bfp(8,1)".
+    """Block floating point with blocks of one number, which has its own exponent: "bfp(8,1)".
 
     Args:
         bits: width of the integer, the sign included, 1 to 32.

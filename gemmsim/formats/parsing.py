@@ -284,13 +284,12 @@ def _hint(base: str, written: str) -> str:
 
 
 def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
-    """The cast named by ``text``: a format, then at most one each of "/rounding", "/overflow", "/ftz" and
-    "/via(format)".
+    """The cast named by ``text``: a format, then "/rounding", "/overflow", "/ftz" and "/via(format)".
 
-    The options may be in any order. ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format
-    gets the defaults rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or
-    such a ``BlockFloatFormat``: its format is an ``OwnExponentFormat`` with the rounding of the block format; ``dim``
-    has no meaning then.
+    Each option may be given once, in any order. ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it
+    is; a format gets the defaults rne and ``Overflow.INFINITY``. Block floating point is that of single numbers,
+    "bfp(8,1)/sr8" or such a ``BlockFloatFormat``: its format is an ``OwnExponentFormat`` with the rounding of the block
+    format; ``dim`` has no meaning then.
 
     Raises:
         FormatError: for an unknown format or option (the message suggests the nearest ones) or a repeated option.

@@ -24,8 +24,9 @@ ARCHITECTURES: tuple[str, ...] = tuple(dict.fromkeys(family.arch for family in F
 
 @dataclass(frozen=True)
 class Op:
-    """The rows of the tables that an op covers: those of these units with that scale format and block (None: no
-    scales).
+    """The rows of the tables that an op covers: those of these units, scale format and block.
+
+    Without a scale format and block (None), the rows without scales.
 
     kind: only the rows of that kind; None for all.
 

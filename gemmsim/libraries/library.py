@@ -23,8 +23,9 @@ _EXACT = frozenset({int, str, type(None)})
 
 
 class Library:
-    """What a library of matrix products computes, call by call. A library is a value: comparable, hashable and
-    picklable.
+    """What a library of matrix products computes, call by call.
+
+    A library is a value: comparable, hashable and picklable.
 
     ``cublaslt``, ``batch_invariant``, ``cutlass_splitk`` and ``transformer_engine`` make one.
 
@@ -120,8 +121,9 @@ class Library:
     def chain(
         self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
     ) -> Plan:
-        """The plan of one chain over all of K, independent of the library's choice: source "assumed", evidence
-        "unverified".
+        """The plan of one chain over all of K, independent of the library's choice.
+
+        Its source is "assumed", its evidence "unverified".
 
         Raises:
             UnknownPlan: where the library has no chain for these operands. LibraryError: as ``plan``.

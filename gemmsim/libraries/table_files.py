@@ -77,8 +77,9 @@ def read_table(path: str | Path) -> Table:
 
 
 def write_table(path: str | Path, header: Header, rows: Iterable[tuple[Call, Config]]) -> None:
-    """Writes a table, in the form that the file name says. The header gets the number of rows and the checksum of
-    lines.
+    """Writes a table, in the form that the file name says.
+
+    The header gets the number of rows and the checksum of lines.
 
     Raises:
         TableError: for rows that are not a table: a call with two configurations, a format that tables do not have.

@@ -17,8 +17,9 @@ _LARGEST = 1 << 26
 
 
 class Verified(NamedTuple):
-    """The counts of one family: products with every bit equal, products, outputs equal, outputs, calls refused or
-    unplanned.
+    """The counts of one family of kernels: products and outputs, and how many of them are equal.
+
+    ``equal`` products have every bit equal; ``refused`` calls had no plan or were refused.
 
     ``different``: the calls whose bits differ, with the number of different outputs.
 

@@ -233,8 +233,7 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
 
 
 class cutlass_acceleration(_Acceleration):
-    """Products by CUTLASS inside the block: on a Hopper GPU, CUTLASS' mainloop computes what a spec's native type
-    names.
+    """Products by CUTLASS inside the block: on a Hopper GPU its mainloop computes specs that have a native type.
 
     Native types are those of ``cublas_acceleration``. CUTLASS takes fp16 and bf16 operands in fp32, and FP8 in fp32
     with promotion every 128 terms or, where the spec says ``hw(hopper, wgmma, ...)``, without promotion. Operand and
@@ -265,8 +264,7 @@ class cutlass_acceleration(_Acceleration):
 
     @classmethod
     def enable(cls, status: bool = True) -> None:
-        """Switches CUTLASS products on (or off) from here on, in this thread or task, until a surrounding ``with``
-        ends.
+        """Switches CUTLASS products on (or off) in this thread or task, until a surrounding ``with`` ends.
 
         Raises:
             SpecError: as the constructor.

@@ -194,12 +194,11 @@ def _integer_format(out: str | Format) -> Any:
 
 
 def fixed_point_multiplier(scale: float | Tensor) -> Any:
-    """``multiplier`` and ``shift`` for ``requantize(..., method="gemmlowp")``, as TFLite's QuantizeMultiplier computes
-    them.
+    """``multiplier`` and ``shift`` for ``requantize(..., method="gemmlowp")``, as TFLite computes them.
 
-    ``scale`` is near ``multiplier / 2^31 / 2^shift`` with a multiplier from 2^30 to 2^31 - 1: 31 bits, rounded to
-    nearest, halves away from zero. For a tensor both are int64 tensors of its shape, otherwise integers. A scale of 0,
-    and one below 2^-32, give (0, 0).
+    The function is TFLite's QuantizeMultiplier. ``scale`` is near ``multiplier / 2^31 / 2^shift`` with a multiplier
+    from 2^30 to 2^31 - 1: 31 bits, rounded to nearest, halves away from zero. For a tensor both are int64 tensors of
+    its shape, otherwise integers. A scale of 0, and one below 2^-32, give (0, 0).
 
     Raises:
         ValueError: for scales that are negative, NaN, infinite or beyond 2^31.

@@ -28,8 +28,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream(IntEnum):
-    """The steps of a layer that share one user seed. ``FPROP`` uses the seed as it is, the others ``derive_seed`` of
-    it.
+    """The steps of a layer that share one user seed.
+
+    ``FPROP`` uses the seed as it is, the others ``derive_seed`` of it.
 
     Example:
         >>> list(gs.ops.Stream)[:3]
@@ -96,8 +97,9 @@ def check_row(owner: str, row: object) -> int:
 
 
 def derive_seed(seed: int, stream: int) -> int:
-    """The seed of one step of a layer: ``seed`` for stream 0, otherwise splitmix64 of ``seed`` after ``stream``
-    increments.
+    """The seed of one step of a layer: ``seed`` for stream 0, otherwise one that is derived from it.
+
+    It is splitmix64 of ``seed`` after ``stream`` increments.
 
     Example:
         >>> gs.ops.derive_seed(7, gs.ops.Stream.FPROP), gs.ops.derive_seed(7, gs.ops.Stream.WEIGHT)

@@ -30,8 +30,9 @@ class Tally:
 
 @dataclass
 class Dot:
-    """One output element: exact products in units of 2**unit, the addend C, and the position that decides its random
-    bits.
+    """One output element: exact products in units of 2**unit, and the addend C.
+
+    ``row`` and ``col`` decide its random bits.
 
     Example:
         >>> one = gs.reference.Dot([k << 24 for k in (1, 2, 3)], None, -24, None, seed=0, row=0, col=0)

@@ -76,8 +76,7 @@ def gemm(
 
 
 def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: Any = None) -> list[list[int]]:
-    """How often the ``int`` or ``fixed`` accumulator of each element of the product overflowed (it wraps or saturates
-    then).
+    """How often the ``int`` or ``fixed`` accumulator of each element of the product overflowed.
 
     Accumulators inside other ones count, casts of partial sums to fixed-point formats do not. Arguments as ``gemm``.
     With ``when="end"`` an accumulator counts at most once. An infinite product is an overflow; an accumulator that is

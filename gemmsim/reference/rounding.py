@@ -37,8 +37,7 @@ GoesUp = Callable[[int, int, int, bool, int], bool]
 
 
 def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
-    """``x`` rounded once to ``cast.format`` by its rounding; ``R`` is the random number in [0, 2**r) of a stochastic
-    rounding.
+    """``x`` rounded once to ``cast.format``; ``R`` is the random number in [0, 2**r) of a stochastic rounding.
 
     NaN gives NaN. Infinities and results beyond the largest value follow ``cast.overflow``. Zero keeps its sign where
     the format has -0; otherwise it is +0.

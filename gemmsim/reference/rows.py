@@ -197,8 +197,9 @@ def row_norm_grad(
     g: Sequence[float],
     centered: bool,
 ) -> tuple[list[float], list[float]]:
-    """The gradient of the row and the terms of the weight's gradient (casts: cutlass_kernels/rows/norm.h,
-    NormGradStep).
+    """The gradient of the row and the terms of the weight's gradient.
+
+    Casts: cutlass_kernels/rows/norm.h, NormGradStep.
 
     Example:
         >>> row = gs.reference.Row(16 * [None], cols=2)

@@ -92,11 +92,10 @@ class FloatSlices:
 
 @dataclass(frozen=True)
 class IntegerSlices:
-    """Rows of a and columns of b as ``2^e (2^-bits q_1 + 2^-2bits q_2 + ...)`` with integers q_s, magnitudes below
-    ``2^bits``.
+    """Rows of a and columns of b as ``2^e (2^-bits q_1 + 2^-2bits q_2 + ...)`` with integers q_s.
 
-    e is the exponent of the largest magnitude of the row or column, which is below ``2^e`` and at least half of it. The
-    q_s are truncated toward zero.
+    The magnitudes of q_s are below ``2^bits``. e is the exponent of the largest magnitude of the row or column, which
+    is below ``2^e`` and at least half of it. The q_s are truncated toward zero.
 
     Args:
         bits: of each slice, 1 to 15, without sign: 7 for int8.

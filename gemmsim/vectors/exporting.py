@@ -118,8 +118,7 @@ def export_vectors(
 def export_directed(
     spec: SpecLike, terms: int, folder: str | Path, *, steps: bool = False, seed: int = 0
 ) -> list[Path]:
-    """Writes ``gemmsim.vectors.directed_cases(spec, terms)`` as files, each case in ``folder/NAME``; returns these
-    folders.
+    """Writes the cases of ``directed_cases(spec, terms)`` as files, each in ``folder/NAME``; returns the folders.
 
     Args:
         spec, steps, seed: as in ``export_vectors``, which describes the files.

@@ -217,8 +217,7 @@ class QAffineFormats:
     @classmethod
     @takes_spec("formats")
     def of(cls, spec: QAffineFormats | SpecLike | None) -> QAffineFormats:
-        """``spec`` as ``QAffineFormats``: itself if it is one; None means PyTorch's own products; a spec is for every
-        product.
+        """``spec`` as ``QAffineFormats``; None means PyTorch's own products, a spec is for every product.
 
         The name of a recipe ("hopper_fp8", "hopper_fp8(margin=1)") means the formats that ``gemmsim.recipes`` makes of
         it. The text of ``QAffineFormats`` means the formats that it was printed from.

@@ -23,8 +23,9 @@ __all__ = ["Events", "count_events"]
 
 @dataclass(frozen=True, repr=False)
 class Events:
-    """How often each kind of event happened at the additions ``R(s + q)`` of each element. Tensors have the product's
-    shape.
+    """How often each kind of event happened at the additions ``R(s + q)`` of each element.
+
+    Tensors have the product's shape.
 
     Attributes:
         out: the product itself, with the bits of ``gemmsim.qmatmul``.

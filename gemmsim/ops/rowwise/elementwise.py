@@ -447,8 +447,9 @@ def qmean(
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
-    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. -0 gives +0, NaN stays.
-    Otherwise as ``qadd``.
+    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. Otherwise as ``qadd``.
+
+    Zeros of either sign give +0; NaN stays NaN.
 
     Raises:
         DTypeError, DeviceError: for other tensors.

@@ -171,8 +171,7 @@ def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.rms_norm`` with each step rounded as ``spec`` says: ``qlayernorm`` without mean, S1 and
-    bias.
+    """``torch.nn.functional.rms_norm`` in the formats of ``spec``: ``qlayernorm`` without mean, S1 and bias.
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
 
