@@ -161,7 +161,7 @@ class TwoSum(Compensated):
 class FastTwoSum(Compensated):
     """``x=R(q); t=R(S+x); e=R(x-R(t-S)); C=R(C+e); S=t``; the result is R(S+C).
 
-    e is the error of t where |S| >= |x|; the operations are the same elsewhere, and e is then not the whole error.
+    e is the error of t where |S| >= |x|; the operations are the same elsewhere, and e may then differ from the error.
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
     Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971).
 

@@ -106,8 +106,8 @@ class BlockFormat:
 
     Conversions compute in binary32. A float64 input is first rounded to binary32 with round to odd, so that each
     element is rounded only once. A NaN or an infinity makes its whole block NaN. A block of zeros has scale code 0 and
-    keeps the signs of its zeros. The other modes differ in both respects. Source: OCP Microscaling Formats rev. 1.0;
-    PTX ISA (NVFP4).
+    keeps the signs of its zeros. Other modes have exceptions to both rules.
+    Source: OCP Microscaling Formats rev. 1.0; PTX ISA (NVFP4).
 
     Raises:
         FormatError: for fields of the wrong type, and for fields that do not go together.

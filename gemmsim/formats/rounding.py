@@ -182,6 +182,8 @@ class Overflow(Enum):
 
     "Beyond" is decided after rounding with unbounded exponent. NaN stays NaN under every policy.
     ``INFINITY`` gives infinity where the format has one, otherwise NaN where it has one, otherwise the largest value.
+    For directed roundings it follows IEEE 754-2019, 7.4: rtz gives the largest value, ru and rd depend on the sign. In
+    P3109's finite domain it clamps, although there is NaN.
     ``SATURATE`` clamps finite results; an infinite input stays infinite in IEEE-like formats and clamps in others.
     ``PROPAGATE`` clamps finite results; an infinite input stays infinite where the format has infinity.
     ``CLAMP`` clamps everything, in every format.

@@ -185,7 +185,7 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
     Args:
         enabled: whether products inside take native types; False switches an outer one off.
         fast_mode: how CUDA computes products of float32 operands in float32: None or "f32" as such; "tf32", "f16" or
-            "bf16" with operands truncated to these; "pedantic" is the form of every type without shortcuts.
+            "bf16" with operands converted to these; "pedantic" is the form of every type without shortcuts.
 
     You can use it as a context manager and as a decorator, and nest it. It holds in the thread or asyncio task that
     enters it (and in tasks started inside) and in no other. Blocks may be left in any order. A decorated generator or

@@ -91,8 +91,12 @@ class ExportError(ValueError):
     """An operation that a file format cannot represent.
 
     Example:
-        >>> issubclass(gs.ops.ExportError, ValueError)  # raised by exporters to ONNX
-        True
+        >>> layer = gs.nn.QLinear(2, 2, spec="e4m3 : fp16")
+        >>> torch.onnx.export(layer, (torch.ones(1, 2),), "layer.onnx", dynamo=False)
+        Traceback (most recent call last):
+            ...
+        gemmsim.ops.errors.ExportError: torch.onnx.export(..., dynamo=False) of QLinear(...); allowed: ...
+          Give dynamo=True and custom_translation_table=gemmsim.ops.onnx_translations().
     """
 
 

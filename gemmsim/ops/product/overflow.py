@@ -24,8 +24,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = 
     """How often the ``int`` or ``fixed`` accumulator of each element of ``a @ b`` overflowed.
 
     The accumulator wraps or saturates at each overflow. The result is int64, in the shape of ``torch.matmul``.
-    Accumulators inside other  ones count, summed over all their chunks; casts of partial sums to fixed-point formats do
-    not. With ``when="end"``  an accumulator counts at most once per chunk.
+    Accumulators inside other ones count, summed over all their chunks; casts of partial sums to fixed-point formats do
+    not. With ``when="end"`` an accumulator counts at most once per chunk.
 
     Args:
         a, b: operands as for ``gemmsim.qmatmul``.
