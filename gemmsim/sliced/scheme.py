@@ -33,9 +33,9 @@ class Sliced:
         partial: the spec of each product of slices: one for all, or one for each term. There is no output cast except
             those in it.
         joined: True: all terms are one sum in one accumulator: one product of the a_i next to each other and the b_j
-            below one another, in the order of ``terms`` (its K is multiplied by the number of terms). It needs
-            one spec, and slices without scales. False: each product separately; ``T = R(p_1)``, then
-            ``T = R(T + p_t)`` for each next one, where p is the product rounded to ``total`` times its power of two, exactly, and R rounds to
+            below one another, in the order of ``terms`` (its K is multiplied by the number of terms). It needs one
+            spec, and slices without scales. False: each product separately; ``T = R(p_1)``, then ``T = R(T + p_t)`` for
+            each next one, where p is the product rounded to ``total`` times its power of two, exactly, and R rounds to
             ``total``, to nearest even.
         total: format of that sum, "fp32" or "fp64"; without influence if joined.
         out: format of the result, "fp32" or "fp64", to which T times the powers of two of its row and column is rounded
