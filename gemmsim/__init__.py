@@ -5,7 +5,7 @@
     gs.qlinear(x, weight, bias, "e4m3 : e5m10")
     gs.quantize(x, "e4m3")
 
-Importing this package does nothing but define the names below; each is loaded when it is first used.
+Importing this package only defines the names below; each is loaded on first use.
 """
 
 from __future__ import annotations
@@ -150,9 +150,14 @@ _OPERATORS = (
 
 
 def load_operators() -> None:
-    """Registers every operator of this package with PyTorch, as whatever uses one does for its own part.
+    """Registers every operator of this package with PyTorch; normally each part registers its own on first use.
 
-    For programs that only name them: files of ``torch.export``, traces and pickled graphs, in a process of their own.
+    For programs that only name operators: files of ``torch.export``, traces and pickled graphs, in a new process.
+
+    Example:
+        >>> gs.load_operators()
+        >>> torch.ops.gemmsim.matmul.default.name()  # an operator that another process may have saved
+        'gemmsim::matmul'
     """
     for part in _OPERATORS:
         import_module(f".{part}", __name__)

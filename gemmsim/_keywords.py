@@ -40,7 +40,15 @@ _BETWEEN = (str(Path(__file__).parent), *filter(None, (contextlib.__file__, func
 
 
 class KeywordError(TypeError):
-    """A keyword that a function does not have, or two that mean the same; the message names the right one."""
+    """An unknown keyword argument, or two keywords with the same meaning. The message names the right one.
+
+    Example:
+        >>> gs.qmatmul(torch.ones(1, 3), torch.ones(3, 1), format="e4m3 : fp16")
+        Traceback (most recent call last):
+            ...
+        gemmsim._keywords.KeywordError: qmatmul() got an unexpected keyword argument 'format'; allowed: spec.
+          Try spec='e4m3 : fp16'.
+    """
 
 
 def takes_spec(*old: str) -> Callable[[_Function], _Function]:

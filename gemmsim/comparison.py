@@ -1,4 +1,4 @@
-"""Two specs on the same operands: how often the bits agree, how far apart they are, and where they part."""
+"""Two specs on the same operands: how often the bits agree, how large differences are, and where the first one is."""
 
 from __future__ import annotations
 
@@ -29,9 +29,14 @@ CLASSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, math.inf)
 class Difference:
     """The first element, in row-major order, whose bits differ.
 
-    ``at``: its index; ``a``, ``b``: both values; ``trace_a``, ``trace_b``: how each came about (None if not traced);
-    ``step``: index of the first step at which both traces stand and differ in what was computed, None if they have no
-    steps in common or were not traced.
+    ``at``: its index; ``a``, ``b``: both values; ``trace_a``, ``trace_b``: the steps that gave each (None if not
+    traced); ``step``: index of the first step that both traces have and that differs in what was computed. It is None
+    if they have no steps in common or were not traced.
+
+    Example:
+        >>> first = gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1)).first
+        >>> first.at, first.a, first.trace_a.steps[first.step].text
+        ((0, 0), 9.9765625, '0.0 + 0.10000000149011612')
     """
 
     at: tuple[int, ...]
@@ -52,22 +57,29 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two specs make of the same operands.
+    """The differences between the results of two specs for the same operands.
 
     Attributes:
         spec_a, spec_b: canonical texts.
         shape: of the result.
         elements, equal: how many elements there are, and how many have the same bits (all NaN count as one).
         unit: name of the format whose units in the last place count.
-        ulps: (upper end, count) of each class of distances in these units, 0 first; classes without elements left out.
-            Elements that are NaN or infinite in one result alone, or infinite with opposite signs, have no distance.
+        ulps: (upper end, count) of each class of distances in these units, 0 first; classes without elements are left
+            out. Elements that are NaN or infinite in only one result, or infinite with opposite signs, have no
+            distance.
         largest: the largest distance.
         special: (what, count) of elements that are NaN or infinite: "NaN in the first", "infinite in both, with
-            opposite signs" and so on; kinds without elements left out.
+            opposite signs" and so on; kinds without elements are left out.
         first: the first difference, None if there is none.
-        reasons: where NaN comes from, of each spec with elements that are NaN: operands that were NaN or infinite as
-            given; operands that the spec's casts made NaN or infinite, with the largest value of their format; else,
-            with ``trace``, the step at which the sum left the finite numbers, of the first difference if that is NaN.
+        reasons: the origin of NaN, for each spec with elements that are NaN: operands that were NaN or infinite as
+            given; operands that the spec's casts made NaN or infinite, with the largest value of their format;
+            otherwise, with ``trace``, the step at which the sum left the finite numbers, for the first difference if
+            that is NaN.
+
+    Example:
+        >>> found = gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1))
+        >>> found.equal, found.elements, found.largest, found.first.at
+        (0, 2, 9.7998046875, (0, 0))
     """
 
     spec_a: str
@@ -84,11 +96,23 @@ class Comparison:
 
     @property
     def share(self) -> float:
-        """Share of the elements whose bits are equal; 1 of none."""
+        """The fraction of elements whose bits are equal; 1 if there are no elements.
+
+        Example:
+            >>> gs.compare(":fp16", ":fp32", torch.tensor([[1.0], [0.1]]), torch.ones(1, 1)).share
+            0.5
+        """
         return self.equal / self.elements if self.elements else 1.0
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dictionary, for JSON: infinities and NaN are texts, and the last class has no upper end (None)."""
+        """The comparison as a plain dictionary, for JSON.
+
+        Infinities and NaN are texts; the last class has no upper end (None).
+
+        Example:
+            >>> gs.compare(":fp16", ":fp32", torch.tensor([[1.0], [0.1]]), torch.ones(1, 1)).to_dict()["equal"]
+            1
+        """
         first = None
         if self.first is not None:
             one = self.first
@@ -165,20 +189,20 @@ def compare(
     unit: str | Format | None = None,
     trace: bool = True,
 ) -> Comparison:
-    """``qmatmul(a, b, spec_a)`` against ``qmatmul(a, b, spec_b)``, bit for bit.
+    """``qmatmul(a, b, spec_a)`` compared with ``qmatmul(a, b, spec_b)``, bit for bit.
 
     Args:
-        spec_a, spec_b: specs, or what stands for one (not None, not ``QAffineFormats``).
+        spec_a, spec_b: specs, or what means one (not None, not ``QAffineFormats``).
         a, b: operands as ``qmatmul`` takes them, any shapes.
         seed: seed of the random bits of both.
-        unit: the format whose units in the last place count: at a value v the spacing of that format at \\|v\\|. By
-            default the coarser one (fewer significant bits) of the formats in which both specs end: of their output
-            casts, else of their accumulators' registers.
-        trace: whether the first difference is traced, which takes the reference about a microsecond a digit.
+        unit: the format whose units in the last place count: at a value v the spacing of that format at |v|. The
+            default is the coarser one (fewer significant bits) of the formats in which both specs end: of their output
+            casts, or without one of their accumulators.
+        trace: whether the first difference is traced, which takes the reference about a microsecond per digit.
 
     Raises:
         SpecError, FormatError: for specs and a unit that mean nothing. DTypeError, ShapeError, DeviceError: as
-        ``qmatmul``. UnsupportedSpec: of a spec that no backend computes, or that is to be traced and has no reference.
+        ``qmatmul``. UnsupportedSpec: for a spec that no backend computes, or that is traced and has no reference.
 
     Example:
         >>> gs.compare(":fp16", ":fp32", torch.full((2, 99), 0.1), torch.ones(99, 1))

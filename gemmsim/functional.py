@@ -1,6 +1,6 @@
 """Functions of tensors in any arithmetic, each step rounded: the counterpart of ``torch.nn.functional``.
 
-gemmsim.functional.qsoftmax(x, -1, gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10"))
+    gemmsim.functional.qsoftmax(x, -1, gs.QSoftmaxFormats("e5m10", "e5m10", "e5m10"))
 
 Every name here is also one of ``gemmsim`` itself. See docs/reference/functional.md.
 """

@@ -1,10 +1,10 @@
-"""Finds the narrowest accumulators, layer by layer, with which a model keeps its answers.
+"""Finds the narrowest accumulators, layer by layer, for which the error of a model stays below a limit.
 
     found = gs.search(model, inputs, at_most=0.05, ladder="e5m1:e5m10", order="chunked(64, {})")
-    print(found)                            # what was chosen, and the error on inputs that took no part
+    print(found)                            # the choice, and the error on inputs that took no part
     with gs.emulate(found.config): ...      # or gs.convert(model, found.config)
 
-``gemmsim.search`` is the function ``search`` of this package. docs/howto/narrowest_accumulators.md shows it at work.
+``gemmsim.search`` is the function ``search`` of this package. See docs/howto/narrowest_accumulators.md.
 """
 
 from __future__ import annotations

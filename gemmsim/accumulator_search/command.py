@@ -34,7 +34,11 @@ class SearchRequest:
     """The arguments of ``gemmsim search``.
 
     ``model``: "module:function" or "file.py:function", which returns the model, or the model and its inputs. ``inputs``
-    and ``held_back``: files of tensors, one a batch. ``metric``: a name, or a function as the model's is named.
+    and ``held_back``: files of tensors, one per batch. ``metric``: a name, or a function, named as the model is.
+
+    Example:
+        >>> gs.accumulator_search.SearchRequest("model.py:make", inputs=("batch.pt",)).order
+        '{}'
     """
 
     model: str
@@ -58,8 +62,19 @@ def run_request(request: SearchRequest, folder: Path) -> SearchResult:
     It runs the user's own code. Without matplotlib there is no picture, and a ``SearchWarning``.
 
     Raises:
-        StudyError: for functions and files that are not there, and a folder that cannot be written.
+        StudyError: for missing functions and files, and a folder that cannot be written.
         SearchError: as ``search``, and for a function that gives no model or no inputs.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = pathlib.Path(folder, "made.py")
+        ...     make = "torch.manual_seed(0) and torch.nn.Linear(8, 2), torch.ones(16, 8)"
+        ...     _ = made.write_text(f"import torch; make = lambda: ({make})")
+        ...     request = gs.accumulator_search.SearchRequest(f"{made}:make", at_most=0.9)
+        ...     found = gs.accumulator_search.run_request(request, pathlib.Path(folder, "found"))
+        ...     print([path.name for path in sorted(pathlib.Path(folder, "found").glob("*.json"))])
+        ['config.json', 'search.json']
     """
     model, inputs = _model(request)
     held = inputs_of(request.held_back) if request.held_back else None

@@ -15,10 +15,16 @@ __all__ = ["Findings", "FrontPoint", "LayerRow"]
 class FrontPoint:
     """A setting of the Pareto front, or one that was verified on the way to the chosen one.
 
-    ``cost``: register bits times multiply-adds a sample, unless the search was given another cost. ``bits``: mean width
-    of a register, weighted by multiply-adds. ``predicted``: error by the table and the inflation. ``measured``: error
-    of the whole model on the calibration inputs, None where it was not run. ``registers``: one a layer, in the order of
-    the table.
+    ``cost``: accumulator bits times multiply-adds per sample, unless the search was given another cost. ``bits``: mean
+    width of an accumulator, weighted by multiply-adds. ``predicted``: error by the table and the inflation.
+    ``measured``: error of the whole model on the calibration inputs, None where it was not run. ``registers``: one
+    accumulator format per layer, in the order of the table.
+
+    Example:
+        >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 64, 8, bias=False)
+        >>> _ = layer.weight.data.copy_(torch.linspace(-1, 1, 512).view(8, 64))
+        >>> gs.search(layer, torch.linspace(0, 1, 4096).view(64, 64), at_most=0.1).chosen.registers
+        ('e5m6',)
     """
 
     cost: float
@@ -32,10 +38,17 @@ class FrontPoint:
 class LayerRow:
     """A layer and what was chosen for it.
 
-    ``path``, ``kind``: where the products are, as rules name them. ``K``: terms of the longest sum. ``macs``:
-    multiply-adds a sample. ``spec``, ``register``, ``bits``: what was chosen. ``alone``: error of the model with only
-    this layer there, infinite where an output is not finite; measured, or after "captured" predicted.
+    ``path``, ``kind``: the place of the products, as rules name it. ``K``: terms of the longest sum. ``macs``:
+    multiply-adds per sample. ``spec``, ``register``, ``bits``: the choice. ``alone``: error of the model with this
+    choice in this layer only, infinite where an output is not finite; it is measured, or predicted after "captured".
     ``sensitivity``: error of the model over the layer's own, None where the whole model was run for each entry.
+
+    Example:
+        >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 64, 8, bias=False)
+        >>> _ = layer.weight.data.copy_(torch.linspace(-1, 1, 512).view(8, 64))
+        >>> for row in gs.search(layer, torch.linspace(0, 1, 4096).view(64, 64), at_most=0.1).table:
+        ...     print(row.kind, row.K, row.macs, row.spec, row.bits)
+        linear 64 512.0 :e5m6 12
     """
 
     path: str

@@ -45,27 +45,29 @@ def search(
     cost: CostLike = "bits*macs",
     options: SearchOptions | None = None,
 ) -> SearchResult:
-    """The cheapest accumulators found, one for each layer, with which ``metric`` of the whole model is ``at_most``.
+    """The cheapest accumulators found, one per layer, for which a model's ``metric`` is at most ``at_most``.
 
     A layer is what a rule of ``gs.emulate`` reaches: the forward products of one kind at one module path. The model
-    runs in evaluation mode, without gradients, and is as it was afterwards. The errors that single layers make predict
-    those of all settings; the setting is found on the predicted Pareto front, measured on the whole model, repaired
-    until it holds there, and measured once more on inputs that took no part. Equal arguments give an equal result.
+    runs in evaluation mode, without gradients, and is unchanged afterwards. The errors that single layers make predict
+    those of all settings. The search finds a setting on the predicted Pareto front, measures it on the whole model,
+    repairs it until it holds there, and measures it once more on inputs that took no part. Equal arguments give an
+    equal result.
 
     Args:
         model: any module that ``gs.emulate`` takes.
         inputs: calibration inputs: a tensor, a tuple for ``model(*inputs)``, a dict for ``model(**inputs)``, or a list
             of these. Dimension 0 counts samples; hundreds are better than ten. A quarter is held back.
-        metric: "logit_err", the norm of the difference of the logits over their norm; "max_err", the largest
-            difference over the largest logit; or a function of (output, reference output) of one batch that gives an
-            error from 0. Logits are the attribute ``logits`` of the output, or its first floating-point tensor.
-        at_most: the largest error allowed. Of "logit_err" it bounds the 95 % limit for as many samples as are held
-            back, which lies above the measured error.
-        ladder: the registers to choose from: a range of one number ("e5m1:e5m10", "int(12):int(24)"), a list
-            ("e4m3, bf16, fp32"), or integers, which are widths of integer registers.
-        order: the accumulator around the register, which takes the place of {}: "{}", "chunked(64, {})", "kahan({})",
-            or a spec with operand formats, "e4m3 : chunked(64, {})".
-        cost: "bits*macs", register bits times multiply-adds; "bits", register bits alone; or a function of these two.
+        metric: "logit_err", the norm of the difference of the logits over their norm; "max_err", the largest difference
+            over the largest logit; or a function of (output, reference output) of one batch that gives an error from 0.
+            Logits are the attribute ``logits`` of the output, or its first floating-point tensor.
+        at_most: the largest error allowed. For "logit_err" it limits the upper 95 % confidence bound of the error
+            for as many samples as are held back. That bound is above the measured error.
+        ladder: the accumulators to choose from: a range of one number ("e5m1:e5m10", "int(12):int(24)"), a list ("e4m3,
+            bf16, fp32"), or integers, which are widths of integer accumulators.
+        order: the accumulator around the format, which takes the place of {}: "{}", "chunked(64, {})", "kahan({})", or
+            a spec with operand formats, "e4m3 : chunked(64, {})".
+        cost: "bits*macs", accumulator bits times multiply-adds; "bits", only accumulator bits; or a function of these
+            two.
         options: ``SearchOptions``: what is held back, which modules, the reference, the method, seeds.
 
     Raises:
@@ -75,7 +77,7 @@ def search(
 
     NaN, infinities: a setting whose outputs are not all finite has an infinite error.
 
-    Warns with ``SearchWarning`` where one calibration sample, or nothing held back, makes the figures weak.
+    It warns with ``SearchWarning`` where the figures are weak: one calibration sample, or nothing held back.
 
     Source: errors of independent roundings add by squares; knapsack by dynamic programming.
 

@@ -24,20 +24,25 @@ class SearchOptions:
     """Options of ``gemmsim.search``.
 
     Args:
-        held_back: inputs for the final figure, in the form of ``inputs``; or the share of the samples of ``inputs``
+        held_back: inputs for the final figure, in the form of ``inputs``; or the fraction of the samples of ``inputs``
             that takes no part in the search, 0 to below 1. None: a quarter, chosen by ``seed``.
         modules, kinds: patterns over module paths and kinds of products, as in ``gemmsim.emulation.Rule``, one or
             several. Other products stay PyTorch's own.
         reference: what errors are relative to: "native", the model as it is given; "widest", the widest setting of the
-            ladder, so that operand formats of the order are no part of the error.
-        method: how the error of each layer and register is found. "whole": the whole model is run for each, with that
-            layer alone narrowed. "captured": each layer is run by itself on the inputs that it has in the model, and
-            two runs of the whole model give its sensitivity. "auto": "whole" if that takes up to 5e10 multiply-adds.
+            ladder, so that the error does not include the operand formats of the order.
+        method: how the error of each layer and accumulator is found. "whole": the whole model is run for each, with
+            only that layer narrowed. "captured": each layer is run separately on the inputs that it has in the model,
+            and two runs of the whole model give its sensitivity. "auto": "whole" if that takes up to 5e10
+            multiply-adds.
         runs: the most runs of the whole model that verification and repair take; None: 400, or 40 after "captured".
         seed: of the split, of the random settings and of random bits; 0 to 2**64 - 1.
 
     Raises:
         SearchError: for words and numbers outside these.
+
+    Example:
+        >>> gs.SearchOptions(modules="encoder.*", kinds=("linear", "conv2d"), held_back=0.5).kind_patterns
+        ('linear', 'conv2d')
     """
 
     held_back: Any = None
@@ -69,7 +74,7 @@ class SearchOptions:
 
     @property
     def share(self) -> float | None:
-        """The share of the samples that is held back; None where ``held_back`` is inputs."""
+        """The fraction of the samples that is held back; None where ``held_back`` is inputs."""
         if self.held_back is None:
             return SHARE
         is_number = isinstance(self.held_back, (int, float)) and not isinstance(self.held_back, bool)

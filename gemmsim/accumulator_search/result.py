@@ -27,10 +27,16 @@ class SearchResult(Findings):
 
     ``config``: the chosen setting, for ``gs.emulate``, ``gs.convert``, and ``config.formats(path, kind)`` for a layer
     of ``gemmsim.nn``. ``chosen``: its point; ``front``: points of the Pareto front by rising cost, the verified ones
-    among them; ``table``: a row a layer. ``measured``: error and limit on the calibration inputs, ``held_back`` on
+    among them; ``table``: one row per layer. ``measured``: error and limit on the calibration inputs, ``held_back`` on
     those that took no part (None without any). ``widest``: error of the widest setting. ``inflation``: measured over
     predicted errors, the 95 % value of ``random_settings`` settings. ``method``: how the table was made. ``passes``:
-    runs of the whole model. ``native_macs``: multiply-adds a sample that stay PyTorch's own, at ``native_places``.
+    runs of the whole model. ``native_macs``: multiply-adds per sample that stay PyTorch's own, at ``native_places``.
+
+    Example:
+        >>> layer = torch.nn.utils.skip_init(torch.nn.Linear, 64, 8, bias=False)
+        >>> _ = layer.weight.data.copy_(torch.linspace(-1, 1, 512).view(8, 64))
+        >>> gs.search(layer, torch.linspace(0, 1, 4096).view(64, 64), at_most=0.1).held_back_error < 0.1
+        True
     """
 
     @property
@@ -71,11 +77,11 @@ class SearchResult(Findings):
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``to_json`` to a file, whole or not at all; OSError where it cannot be written."""
+        """Writes ``to_json`` to a file, atomically; OSError where it cannot be written."""
         write_text(Path(path), self.to_json() + "\n")
 
     def plot(self, path: str | Path) -> Path:
-        """Draws the front to a .png or .svg file and returns its path.
+        """Writes a plot of the front to a .png or .svg file and returns its path.
 
         Raises:
             StudyError: for another suffix, without matplotlib, and where the file cannot be written.

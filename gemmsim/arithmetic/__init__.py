@@ -1,7 +1,7 @@
 """What a matrix product means: accumulators and ``GemmSpec``, as values.
 
-Frozen, hashable, validated when built; ``parse(str(x)) == x`` and ``from_json(x.to_json()) == x``. Nothing here needs
-more than the standard library.
+They are frozen, hashable and validated when built; ``parse(str(x)) == x`` and ``from_json(x.to_json()) == x``. This
+package only needs the standard library.
 """
 
 from __future__ import annotations

@@ -34,7 +34,14 @@ Self = TypeVar("Self", bound="Accumulator")
 
 
 def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
-    """Class decorator: makes an accumulator known to spec strings and JSON as ``name``."""
+    """Class decorator that makes an accumulator known to spec strings and JSON as ``name``.
+
+    ``define`` does the same for an accumulator whose step is a Python function.
+
+    Example:
+        >>> gs.arithmetic.Chunked.name  # decorated with @register("chunked")
+        'chunked'
+    """
 
     def enter(cls: AccumulatorType) -> AccumulatorType:
         cls.name = name
@@ -45,7 +52,12 @@ def register(name: str) -> Callable[[AccumulatorType], AccumulatorType]:
 
 
 def constructors() -> Mapping[str, type[Accumulator]]:
-    """Accumulator classes by constructor name."""
+    """The accumulator classes by constructor name.
+
+    Example:
+        >>> gs.arithmetic.constructors()["kahan"]
+        <class 'gemmsim.arithmetic.compensated.Kahan'>
+    """
     return _CONSTRUCTORS
 
 
@@ -81,10 +93,16 @@ def forget() -> None:
 
 @dataclass(frozen=True, repr=False)
 class Accumulator(ABC):
-    """How the products of one output element become one number. Frozen, hashable, printable, JSON round trip.
+    """How the products of one output element become one number. Accumulators are immutable values.
 
-    A subclass is a frozen dataclass whose fields carry ``metadata=argument(kind)``. Reading, printing and JSON follow
-    from the fields; the subclass adds which casts it makes, its checks, and its words.
+    They are hashable, compare by value, and can be written as text and as JSON. A subclass is a frozen dataclass whose
+    fields carry ``metadata=argument(kind)``. Parsing, printing and JSON follow from the fields. The subclass adds the
+    casts that it makes, its checks and its description.
+
+    Example:
+        >>> acc = gs.Accumulator.parse("chunked(64, bf16, fp32)")
+        >>> acc == gs.acc.chunked(64, "bf16", "fp32"), acc.n, acc.outer.format.name
+        (True, 64, 'e8m23')
     """
 
     #: Constructor name in spec strings and in gemmsim.acc; set by ``register``.
@@ -105,17 +123,17 @@ class Accumulator(ABC):
 
     @abstractmethod
     def casts(self) -> Iterator[Cast]:
-        """Every rounding this accumulator makes, inner ones included, in no particular order."""
+        """Every rounding of this accumulator, inner ones included, in no particular order."""
 
     @property
     @abstractmethod
     def add_cast(self) -> Cast:
-        """Cast of the register that holds the result."""
+        """The cast of the accumulator that holds the result."""
 
     @property
     @abstractmethod
     def product_cast(self) -> Cast | None:
-        """Rounding of each product, or None where products enter exactly."""
+        """The rounding of each product; None where products enter exactly."""
 
     @abstractmethod
     def with_product(self, product: Cast) -> Accumulator:
@@ -127,16 +145,16 @@ class Accumulator(ABC):
 
     @property
     def fixed_seed(self) -> int | None:
-        """Seed of the random bits if the specification fixes it, else None: one is drawn at each call."""
+        """The seed of the random bits if the specification fixes one; None means a new seed at each call."""
         return None
 
     def grids(self) -> Iterator[int]:
-        """Exponents of powers of two of which everything in a register is a multiple, beside the products."""
+        """Exponents of powers of two that divide everything in an accumulator except the products."""
         return (one.format.quantum_exponent for step in self.casts() for one in step.steps)
 
     @property
     def operand_casts(self) -> tuple[Cast, Cast] | None:
-        """Casts of a and b whose results are all that this accumulator takes, or None where it takes any numbers."""
+        """The casts of a and b if this accumulator only takes certain formats; None if it takes any numbers."""
         return None
 
     def transposed(self: Self) -> Self:
@@ -150,42 +168,46 @@ class Accumulator(ABC):
 
     @property
     def exact_sums(self) -> bool:
-        """Whether sums are kept exactly somewhere, so that no step could go through binary32."""
+        """Whether sums are kept exactly somewhere, so that no step could use binary32."""
         return False
 
     @property
     def needs_scales(self) -> bool:
-        """Whether this takes the elements and the scales of block formats apart, so that one must be an operand."""
+        """Whether this takes the elements and the scales of block formats apart; one operand must then be in a block
+        format.
+        """
         return False
 
     @property
     def counts_overflows(self) -> bool:
-        """Whether there is a two's complement register inside, whose overflows can be counted."""
+        """Whether a two's complement accumulator is inside; ``count_overflows`` counts its overflows."""
         return False
 
     @property
     def combines(self) -> bool:
-        """Whether two results may be added by ``add_cast``: false for registers that wrap or are judged at the end."""
+        """Whether ``add_cast`` may add two results; not for accumulators that wrap or overflow only at the end."""
         return True
 
     @property
     def is_custom(self) -> bool:
-        """Whether a step is a user's own Python function (``Custom``), which no backend's kernels know."""
+        """Whether a step is a user's Python function (``Custom``); the kernels of backends cannot compute it."""
         return False
 
     @property
     def rounding_alone(self) -> Cast | None:
-        """The cast that rounds each sum, where that is all this accumulator does to what it adds; else None."""
+        """The cast that rounds each sum, if this accumulator does nothing else to its terms; otherwise None."""
         return None
 
     @property
     def takes_totals(self) -> bool:
-        """Whether the terms may be totals of other accumulators, each times 1."""
+        """Whether the terms may be partial sums of other accumulators, each times 1."""
         return self.rounding_alone is not None
 
     @property
     def takes_terms(self) -> bool:
-        """Whether the terms may be products; false for what combines a fixed number of totals (``Tree``)."""
+        """Whether the terms may be products; false for an accumulator that combines a fixed number of partial sums
+        (``Tree``).
+        """
         return True
 
     @property
@@ -195,7 +217,7 @@ class Accumulator(ABC):
 
     @property
     def depth(self) -> int:
-        """How many accumulators are nested in one another here, this one included."""
+        """The depth of nested accumulators, this one included."""
         inside = 0
         for field, _ in self._arguments():
             value = getattr(self, field.name)
@@ -204,12 +226,17 @@ class Accumulator(ABC):
         return inside + 1
 
     def lost(self, K: int) -> int:
-        """How many of K terms never enter the sum: 0 but for slices with ``share=floor``."""
+        """How many of K terms never enter the sum: 0, except for slices with ``share=floor``.
+
+        Example:
+            >>> gs.acc.splitk(3, "fp32", "fp32", share="floor").lost(100)
+            1
+        """
         return 0
 
     @property
     def levels(self) -> int:
-        """How many constructors that combine totals are nested in one another here."""
+        """The number of nested constructors that combine partial sums."""
         return 0
 
     # What follows from the fields
@@ -244,7 +271,7 @@ class Accumulator(ABC):
 
     @classmethod
     def signature(cls) -> str:
-        """The constructor as one writes it: ``sequential(add, mul=none, *, seed=none, init=zero)``."""
+        """The constructor as you write it: ``sequential(add, mul=none, *, seed=none, init=zero)``."""
         parts: list[str] = []
         for field, kind in cls._arguments():
             if field.kw_only and "*" not in parts:
@@ -254,7 +281,7 @@ class Accumulator(ABC):
         return f"{cls.name}({', '.join(parts)})"
 
     def text(self, *, nested: bool = False) -> str:
-        """Spec text; ``nested`` where it stands inside a constructor. ``parse_accumulator`` reads both back."""
+        """The spec text; ``nested`` for the form inside a constructor. ``parse_accumulator`` reads both."""
         parts: list[str] = []
         positional = True
         for field, kind in self._arguments():
@@ -276,16 +303,25 @@ class Accumulator(ABC):
         return format(str(self), width)
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary of the constructor name and every argument; ``from_json`` reads it back."""
+        """The constructor's name and every argument as a plain dictionary; ``from_json`` reads it back.
+
+        Example:
+            >>> gs.acc.kahan("bf16").to_json()
+            {'name': 'kahan', 'fmt': 'e8m7', 'mul': None}
+        """
         values = {field.name: kind.json(getattr(self, field.name)) for field, kind in self._arguments()}
         return {"name": self.name, **values}
 
     @staticmethod
     def from_json(data: Mapping[str, object]) -> Accumulator:
-        """Accumulator written by ``to_json``.
+        """The accumulator written by ``to_json``.
 
         Raises:
             SpecError: for an unknown constructor or bad arguments.
+
+        Example:
+            >>> gs.Accumulator.from_json({"name": "kahan", "fmt": "bf16"})
+            Accumulator.parse('kahan(e8m7)')
         """
         if not isinstance(data, Mapping) or "name" not in data:
             raise spec_error(
@@ -301,10 +337,14 @@ class Accumulator(ABC):
 
     @staticmethod
     def parse(text: str) -> Accumulator:
-        """Accumulator named by ``text``; ``parse(str(a)) == a``.
+        """The accumulator named by ``text``; ``parse(str(a)) == a``.
 
         Raises:
-            SpecError: for what is no string, or names none.
+            SpecError: for what is not a string, or names no accumulator.
+
+        Example:
+            >>> gs.Accumulator.parse("kahan(bf16)")
+            Accumulator.parse('kahan(e8m7)')
         """
         if not isinstance(text, str):
             raise SpecError(
@@ -314,11 +354,20 @@ class Accumulator(ABC):
 
     @staticmethod
     def is_call(text: str) -> bool:
-        """Whether ``text`` calls a constructor or preset, whatever is in the brackets, and is no format."""
+        """Whether ``text`` calls a constructor or preset, with any arguments, and is not a format."""
         return _CALLS["accumulator"](text)
 
     def explain(self) -> str:
-        """What this accumulator computes, in a few lines of words."""
+        """What this accumulator computes, in a few lines of words.
+
+        Example:
+            >>> print(gs.acc.sequential("bf16").explain())
+            accumulator e8m7
+            product     exact (fused multiply-add)
+            each step   s = R(s + a*b), one rounding to e8m7 (max 3.38953139e+38), to nearest, ties to even
+            order       sequential, k ascending from +0
+            overflow    e8m7: to infinity
+        """
         return explain_accumulator(self)
 
 

@@ -49,17 +49,23 @@ class _Runs(Blocks):
 @register("chunked")
 @dataclass(frozen=True, repr=False)
 class Chunked(_Runs):
-    """Each run of ``n`` terms from +0 in ``inner``; totals ``S = R_outer(S + t_j)``, j ascending, S from +0.
+    """Chunks of ``n`` terms, each in ``inner`` from +0; then ``S = R_outer(S + t_j)``, j ascending, S from +0.
 
     Args:
-        n: terms in a run; the last one may be shorter.
-        inner: accumulator of a run; a format is the sequential one.
-        outer: rounding of the sum of totals, or an accumulator whose terms are the totals, each times 1, as in
-            FABsum, ``chunked(64, fp16, kahan(fp16))``; None is the inner accumulator's register.
+        n: terms of a chunk; the last one may be shorter.
+        inner: accumulator of a chunk; a format means the sequential one.
+        outer: rounding of the sum of partial sums, or an accumulator whose terms are the partial sums, each times 1, as
+            in FABsum, ``chunked(64, fp16, kahan(fp16))``; None is the format of the inner accumulator.
 
-    NaN, infinities, -0 and overflow follow ``inner`` and ``outer``; S never starts as -0, so all totals -0 give +0.
-
+    NaN, infinities, -0 and overflow follow ``inner`` and ``outer``. S never starts as -0, so partial sums that are all
+    -0 give +0.
     Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018.
+
+    Example:
+        >>> gs.qmatmul(torch.ones(1, 4096), torch.ones(4096, 1), "bf16")  # stagnates at 256
+        tensor([[256.]])
+        >>> gs.qmatmul(torch.ones(1, 4096), torch.ones(4096, 1), gs.arithmetic.Chunked(64, "bf16", "fp32"))
+        tensor([[4096.]])
     """
 
     n: int = field(metadata=argument(BLOCK))
@@ -70,17 +76,21 @@ class Chunked(_Runs):
 @register("promote")
 @dataclass(frozen=True, repr=False)
 class Promote(_Runs):
-    """``chunked(n, inner, outer)`` under the name it has on tensor cores: every ``n`` terms the partial register is
-    added to a wider one and zeroed.
+    """``chunked(n, inner, outer)`` under its name on tensor cores.
+
+    Every ``n`` terms the partial sum is added to a wider accumulator and restarts from zero.
 
     Args:
-        inner: accumulator of a run, whatever it is.
-        n: terms in a run; the last one may be shorter.
-        outer: rounding of the wider register, or an accumulator whose terms are the totals.
+        inner: accumulator of a chunk, any kind.
+        n: terms of a chunk; the last one may be shorter.
+        outer: rounding of the wider accumulator, or an accumulator whose terms are the partial sums.
 
     NaN, infinities, -0 and overflow as ``Chunked``.
-
     Source: CUTLASS' two-level FP8 accumulation; DeepSeek-V3 technical report, 3.3.2.
+
+    Example:
+        >>> gs.arithmetic.Promote("e8m13/rtz", 128)
+        Accumulator.parse('promote(e8m13/rtz, 128)')
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))

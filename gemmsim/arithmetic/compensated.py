@@ -18,18 +18,24 @@ Self = TypeVar("Self", bound="Compensated")
 
 @dataclass(frozen=True, repr=False)
 class Compensated(Accumulator):
-    """A register S and a correction C, both from +0, every operation rounded by ``fmt``; q is the exact product, or
-    ``R_mul`` of it.
+    """A sum S and a correction C, both from +0; every operation is rounded by ``fmt``.
+
+    q is the exact product, or ``R_mul`` of it. The base class of ``Kahan``, ``Neumaier``, ``TwoSum`` and
+    ``FastTwoSum``.
 
     Args:
         fmt: rounding of every operation; a signed float format.
-        mul: rounding of each product; None takes it exactly into the first operation of the step.
+        mul: rounding of each product; None: the product enters the first operation of the step exactly.
 
-    NaN, infinities, signed zeros and overflow are those of the single operations: once S is infinite, S - S is NaN,
-    which the correction carries into the result.
+    NaN, infinities, signed zeros and overflow are those of the single operations. Once S is infinite, S - S is NaN, and
+    the correction carries it into the result.
 
     Raises:
         SpecError: for a fixed-point, unsigned or scale format: a correction is a signed error far below the sum.
+
+    Example:
+        >>> isinstance(gs.acc.kahan("bf16"), gs.arithmetic.Compensated)
+        True
     """
 
     fmt: Cast = field(metadata=argument(CAST))
@@ -62,7 +68,7 @@ class Compensated(Accumulator):
 
     @property
     def takes_totals(self) -> bool:
-        """Where products are exact and no rounding draws random bits."""
+        """Whether products are exact and no rounding is stochastic."""
         return self.mul is None and not self.fmt.is_stochastic
 
     @property
@@ -102,8 +108,12 @@ class Kahan(Compensated):
     """``y=R(q-C); t=R(S+y); C=R(R(t-S)-y); S=t``; the result is S. q - C is one rounding of the exact difference.
 
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
-
     Source: Kahan, "Further remarks on reducing truncation errors", CACM 8 (1965).
+
+    Example:
+        >>> a, b = torch.ones(1, 4096), torch.ones(4096, 1)
+        >>> gs.qmatmul(a, b, "bf16").item(), gs.qmatmul(a, b, gs.arithmetic.Kahan("bf16")).item()
+        (256.0, 4096.0)
     """
 
     _step = "y = R(q - C); t = R(S + y); C = R(R(t - S) - y); S = t"
@@ -113,12 +123,16 @@ class Kahan(Compensated):
 @register("neumaier")
 @dataclass(frozen=True, repr=False)
 class Neumaier(Compensated):
-    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t`` with hi the larger of S and x in magnitude, S on a tie; the
-    result is R(S+C).
+    """``x=R(q); t=R(S+x); C=R(C+R(R(hi-t)+lo)); S=t``; the result is R(S+C).
 
+    hi is the larger of S and x in magnitude (S on a tie), and lo the other one.
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
-
     Source: Neumaier, "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen", ZAMM 54 (1974).
+
+    Example:
+        >>> a, b = torch.tensor([[1.0, 512.0, 1.0, -512.0]]), torch.ones(4, 1)  # exact sum: 2
+        >>> gs.qmatmul(a, b, "kahan(bf16)").item(), gs.qmatmul(a, b, gs.arithmetic.Neumaier("bf16")).item()
+        (0.0, 2.0)
     """
 
     _step = "x = R(q); t = R(S + x); C = R(C + R(R(hi - t) + lo)); S = t; hi, lo: larger and smaller of |S|, |x|"
@@ -132,6 +146,11 @@ class TwoSum(Compensated):
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
 
     Source: Ogita, Rump, Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26 (2005), Sum2.
+
+    Example:
+        >>> a, b = torch.tensor([[1.0, 512.0, 1.0, -512.0]]), torch.ones(4, 1)
+        >>> gs.qmatmul(a, b, gs.arithmetic.TwoSum("bf16")).item()
+        2.0
     """
 
     _step = "x = R(q); t = R(S + x); z = R(t - S); e = R(R(S - R(t - z)) + R(x - z)); C = R(C + e); S = t"
@@ -140,12 +159,16 @@ class TwoSum(Compensated):
 @register("fast_two_sum")
 @dataclass(frozen=True, repr=False)
 class FastTwoSum(Compensated):
-    """``x=R(q); t=R(S+x); e=R(x-R(t-S)); C=R(C+e); S=t``; the result is R(S+C). e is the error of t where |S| >= |x|;
-    the operations are the same elsewhere.
+    """``x=R(q); t=R(S+x); e=R(x-R(t-S)); C=R(C+e); S=t``; the result is R(S+C).
 
+    e is the error of t where |S| >= |x|; the operations are the same elsewhere, and e may then differ from the error.
     Arguments, NaN, infinities, -0, overflow and errors as ``Compensated``.
-
     Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971).
+
+    Example:
+        >>> a, b = torch.tensor([[1.0, 512.0, 1.0, -512.0]]), torch.ones(4, 1)
+        >>> gs.qmatmul(a, b, gs.arithmetic.FastTwoSum("bf16")).item()  # the first 1 is lost when |x| > |S|
+        1.0
     """
 
     _step = "x = R(q); t = R(S + x); e = R(x - R(t - S)); C = R(C + e); S = t"

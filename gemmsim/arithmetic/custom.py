@@ -66,13 +66,12 @@ _KINDS: dict[Any, Kind] = {
 class Custom(Accumulator):
     """An accumulator whose step is a Python function, computed term by term with PyTorch on any device.
 
-    A subclass says ``step`` and is made known by ``define(name)``, which also makes it a frozen dataclass: annotated
-    names are its arguments (int, float, bool, str, Cast, or one of these ``| None``), in specs as in Python.
+    A subclass has a method ``step`` and the decorator ``define(name)``, which also makes it a frozen dataclass.
+    Annotated names are its arguments (int, float, bool, str, Cast, or one of these ``| None``), in specs as in Python.
 
         @gs.acc.define("leaky")
         class Leaky(gs.acc.Custom):
-            \"""s = decay * s + a * b\"""
-
+            '''s = decay * s + a * b'''
             decay: float = 0.5
 
             def step(self, s, a, b, k):
@@ -81,12 +80,19 @@ class Custom(Accumulator):
         gs.qmatmul(a, b, Leaky(0.25))
         gs.qmatmul(a, b, "e4m3 : leaky(0.25) -> bf16")
 
-    Steps are made for k ascending from 0, all outputs at once. What ``finish`` returns is rounded to ``register``, if
-    there is one, then to the spec's output. NaN, infinities, -0 and overflow are the step's own business. Random
-    bits are not provided: a step must give the same result whenever it gets the same numbers.
+    gemmsim calls ``step`` for k ascending from 0, for all outputs at once. It rounds what ``finish`` returns to
+    ``register``, if there is one, and then to the spec's output. The step decides what happens to NaN, infinities, -0
+    and overflow. Random bits are not provided: a step must give the same result whenever it gets the same numbers. Such
+    an accumulator is its own definition: no other code computes it. It takes about as long as its PyTorch operations, K
+    times on tensors of the output's shape.
 
-    Such an accumulator is its own definition: no other code computes it, and it takes about as long as its PyTorch
-    operations, K times on tensors of the output's shape.
+    Example:
+        >>> @gs.acc.define("largest")
+        ... class Largest(gs.acc.Custom):
+        ...     def step(self, s, a, b, k):
+        ...         return torch.maximum(s, a * b)
+        >>> gs.qmatmul(torch.tensor([[1.0, 3.0, 2.0]]), torch.ones(3, 1), "largest()")
+        tensor([[3.]])
     """
 
     #: Dtype of the state and the operands in ``step``: one of ``NUMBERS``. "int64" takes operands that are integers.
@@ -118,13 +124,13 @@ class Custom(Accumulator):
             yield self.add_cast
 
     def grids(self) -> Iterator[int]:
-        """Integers, or whatever a step's float64 may be."""
+        """Integers, or any number that a step's float64 may be."""
         yield 0 if self.numbers == "int64" else FP64.quantum_exponent
         yield from super().grids()
 
     @property
     def add_cast(self) -> Cast:
-        """``register``; fp64 where there is none."""
+        """``register``; fp64 without one."""
         return Cast(FP64) if self.register is None else read_cast(self.register, self.name, "register")
 
     @property
@@ -166,7 +172,7 @@ class Custom(Accumulator):
         return self.register is not None
 
     def transposed(self) -> Accumulator:  # type: ignore[override]
-        """With ``step`` given b's term first, so that it need not be symmetric."""
+        """The accumulator with b's term as the first argument of ``step``, which need not be symmetric."""
         return Swapped(self)
 
     def explain_lines(self) -> list[tuple[str, str]]:
@@ -179,12 +185,20 @@ class Custom(Accumulator):
 @register("swapped")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Swapped(Composite):
-    """A ``Custom`` accumulator for the transposed product: its step is given b's term as ``a``, and a's as ``b``.
+    """A ``Custom`` accumulator for the transposed product: its step gets b's term as ``a``, and a's as ``b``.
+
+    Backward products of layers need it where a step is not symmetric.
 
     Args:
         inner: the accumulator, a ``Custom`` one.
 
-    Backward products of layers need it where a step is not symmetric.
+    Example:
+        >>> @gs.acc.define("one_sided")
+        ... class OneSided(gs.acc.Custom):
+        ...     def step(self, s, a, b, k):
+        ...         return s + a.abs() * b
+        >>> gs.GemmSpec.parse("e4m3 * bf16 : one_sided()").transposed()
+        GemmSpec.parse('e8m7 * e4m3 : swapped(one_sided())')
     """
 
     inner: Accumulator = dataclasses.field(metadata=argument(ACCUMULATOR))
@@ -218,13 +232,22 @@ CustomType = TypeVar("CustomType", bound="type[Custom]")
 
 
 def define(name: str) -> Callable[[CustomType], CustomType]:
-    """Class decorator: makes a subclass of ``Custom`` a frozen dataclass, known to specs and JSON as ``name``.
+    """Class decorator that makes a subclass of ``Custom`` a frozen dataclass, known to specs and JSON as ``name``.
 
-    Defining the same class again (a notebook's cell run twice) replaces it.
+    Defining the same class again (as a notebook cell does that runs twice) replaces it.
 
     Raises:
-        SpecError: for a name that is no word in lower case or belongs to another accumulator, an argument of a kind
+        SpecError: for a name that is not a word in lower case or belongs to another accumulator, an argument of a kind
             that specs have no text for, and a class without a step.
+
+    Example:
+        >>> @gs.acc.define("decayed")
+        ... class Decayed(gs.acc.Custom):
+        ...     factor: float = 0.5
+        ...     def step(self, s, a, b, k):
+        ...         return s * self.factor + a * b
+        >>> gs.qmatmul(torch.ones(1, 3), torch.ones(3, 1), "decayed(0.25)")
+        tensor([[1.3125]])
     """
 
     def enter(cls: CustomType) -> CustomType:

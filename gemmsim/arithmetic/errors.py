@@ -24,19 +24,51 @@ MAX_DEPTH = 64
 
 
 class SpecError(ValueError):
-    """A GEMM specification or accumulator that has no meaning: bad string, bad argument, or a contradiction."""
+    """A GEMM specification or accumulator without meaning: a bad string, a bad argument, or a contradiction.
+
+    Example:
+        >>> gs.GemmSpec.parse("e4m3 : chunkd(64, bf16)")
+        Traceback (most recent call last):
+            ...
+        gemmsim.arithmetic.errors.SpecError: ...unknown constructor 'chunkd'. Did you mean chunked(...)?
+          Accumulators allowed: a format such as e5m10, ...
+    """
 
 
 class SpecFormatError(SpecError, FormatError):
-    """A format, rounding or overflow policy inside a specification that does not exist; caught by either name."""
+    """An unknown format, rounding or overflow policy in a spec: a ``SpecError`` and a ``FormatError``.
+
+    Example:
+        >>> gs.GemmSpec.parse("e4m : fp32")
+        Traceback (most recent call last):
+            ...
+        gemmsim.arithmetic.errors.SpecFormatError: GemmSpec, a: unknown format 'e4m'. Did you mean 'e4m3' or 'ue4m3'?
+          Formats allowed: names such as e4m3, bf16, e5m10 and fixed(8,4); `gemmsim formats` lists them.
+    """
 
 
 class UnsupportedSpec(ValueError):
-    """A specification that has a meaning but that the asked backend cannot compute."""
+    """A specification that has a meaning but that the requested backend cannot compute.
+
+    Example:
+        >>> gs.qsqrt(torch.ones(2), "posit(8,2)")
+        Traceback (most recent call last):
+            ...
+        gemmsim.arithmetic.errors.UnsupportedSpec: posit(8,2) here; allowed: lists of values as operands, ...
+          Use a float, fixed-point or block format for the steps of functions.
+    """
 
 
 class SelectError(ValueError, IndexError):
-    """A palette whose ``select`` is missing or holds an index of no member."""
+    """A palette without ``select``, or with an index in ``select`` that is out of range.
+
+    Example:
+        >>> gs.qmatmul(torch.ones(1, 2), torch.ones(2, 1), "palette(bf16, fp32)")
+        Traceback (most recent call last):
+            ...
+        gemmsim.arithmetic.errors.SelectError: a palette without select; allowed: one index for each element ...
+          Give select=, integers that broadcast to the result (gemmsim.qmatmul, gemmsim.qmm).
+    """
 
 
 def spec_error(asked: str, allowed: str, do: str) -> SpecError:

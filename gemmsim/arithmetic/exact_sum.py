@@ -52,10 +52,14 @@ class Exact(ExactProducts):
     Args:
         out: the one rounding.
 
-    NaN products, and infinities of both signs, give NaN; infinities of one sign that infinity, as ``out`` casts it.
-    An exact sum of zero is +0. Overflow follows ``out``, for the final sum alone. K = 0 gives +0.
+    A NaN product, and infinities of both signs, give NaN. Infinities of one sign give that infinity, as ``out`` casts
+    it. An exact sum of zero is +0. Overflow follows ``out`` and concerns the final sum only. K = 0 gives +0.
 
     Source: Kulisch, "Computer Arithmetic and Validity", 2008 (the long accumulator).
+
+    Example:
+        >>> gs.qmatmul(torch.tensor([[1e30, 1.0, -1e30]]), torch.ones(3, 1), gs.arithmetic.Exact("fp16"))
+        tensor([[1.]])
     """
 
     out: Cast = field(default=Cast(FP32), metadata=argument(CAST))
@@ -81,24 +85,29 @@ class Exact(ExactProducts):
 @register("binned")
 @dataclass(frozen=True, repr=False)
 class Binned(ExactProducts):
-    """One small exact register for each product exponent, spilled when it overflows.
+    """One small exact accumulator per product exponent, which is added to the sum when it overflows.
 
-    A finite product p other than zero belongs to the register of e = floor(log2 |p|). For k ascending: if the
-    register's sum with p would leave [-2^(e+carry), 2^(e+carry)), its content b is spilled, ``S = R_out(S + b)``, and
-    it restarts with p; else p is added exactly. At the end registers that are not zero are added in the same way, e
-    ascending. S starts at +0.
+    A finite product p other than zero belongs to the accumulator of e = floor(log2 |p|). For k ascending, p is added to
+    it exactly. If the result would leave [-2^(e+carry), 2^(e+carry)), the content b before p is added to the sum
+    instead, ``S = R_out(S + b)``, and the accumulator restarts with p. At the end the accumulators that are not zero
+    are added to S in the same way, e ascending. S starts at +0.
 
     Args:
         out: rounding of each addition to S.
-        carry: bits of a register above the leading bit of its products, 1 to 53.
+        carry: bits of an accumulator above the leading bit of its products, 1 to 53.
 
-    Zero products change nothing. NaN and infinite products are added to S at once. -0 comes only from underflow of S;
-    overflow follows ``out``.
+    Zero products change nothing. NaN and infinite products are added to S at once. Only underflow of S gives -0.
+    Overflow follows ``out``.
 
     Source: Natesh, Kung, Kong, "MGS: Markov greedy sums for accurate low-bitwidth floating-point accumulation",
     arXiv:2504.09072, 2025. The unit there rounds each product to E4M3, sums its 4-bit significands in 16 registers of 5
-    bits (a carry of 1 here) and spills into a wide fixed-point accumulator. Here products stay exact, carry and the
-    sum's format are free, and the moment of spilling is the one above.
+    bits (a carry of 1 here) and adds overflowing ones to a wide fixed-point accumulator. Here products stay exact,
+    carry and the sum's format are free, and the moment of each addition to S is the one above.
+
+    Example:
+        >>> a, b = torch.ones(1, 4096), torch.ones(4096, 1)
+        >>> gs.qmatmul(a, b, "bf16").item(), gs.qmatmul(a, b, gs.arithmetic.Binned("bf16")).item()
+        (256.0, 4096.0)
     """
 
     out: Cast = field(default=Cast(FP32), metadata=argument(CAST))

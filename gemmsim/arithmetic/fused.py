@@ -44,35 +44,42 @@ class _KeptKind(IntKind):
 @register("fused")
 @dataclass(frozen=True, repr=False)
 class Fused(ExactProducts):
-    """``D = R_out(cut(C) + sum of n cut(a_k * b_k))`` for n terms after n terms, k ascending, the register C from +0.
+    """The steps of a matrix unit, n terms each: ``D = R_out(T(C) + sum of n T(a_k * b_k))``, C from +0.
 
-    A step takes n products and the register. E is their largest exponent, and ``cut`` drops what lies below
-    ``2^(E - kept)``, toward zero; the sum of what is left is exact and is rounded once. A product's exponent is the sum
-    of its operands' exponents, not that of the normalised product; a subnormal's is the ``emin`` of its format (``a``,
-    ``b``, ``out``). Addends that are zero have none; E is at least ``least``. K is filled up with zeros to a multiple
-    of n; K = 0 gives +0.
+    A step takes n products and the accumulator C, k ascending. E is their largest exponent, and ``T`` truncates each of
+    them, toward zero, to a multiple of ``2^(E - kept)``. The sum of the truncated numbers is exact and is rounded once.
+    The exponent of a product is the sum of its operands' exponents, not that of the normalised product. The exponent of
+    a subnormal number is the ``emin`` of its format (``a``, ``b``, ``out``). Addends that are zero have no exponent. E
+    is at least ``least``. K is padded with zeros to a multiple of n; K = 0 gives +0.
 
     Args:
         n: products of a step, 1 to 64.
-        kept: fraction bits kept below E, 1 to 60; None ("exact" in text) cuts nothing: one rounding of the exact sum.
-        out: the register's format and the rounding of each step; a float format whose values binary32 holds.
+        kept: fraction bits kept below E, 1 to 60. None ("exact" in text) truncates nothing: one rounding of the exact
+            sum.
+        out: the accumulator's format and the rounding of each step; a float format whose values binary32 holds.
         a, b: operand formats, likewise; b defaults to a. Operands are cast to them first, to nearest even; to tf32
             toward zero, as instructions do, which clear the low bits.
-        least: the least value of E, -252 to 127; None for no such limit. Not with ``kept`` None, which cuts nothing.
-        first: a multiple of n; the K mod ``first`` terms that come first are filled up with zeros to so many, and the
-            register goes on over the rest: the residue tile of CUTLASS. None fills up the last step alone.
+        least: the least value of E, -252 to 127; None for no such limit. Not with ``kept`` None, which truncates
+            nothing.
+        first: a multiple of n. The K mod ``first`` terms that come first are padded with zeros to this number, and the
+            accumulator continues over the rest: the residue tile of CUTLASS. None pads the last step instead.
 
     The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
     e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
 
     Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay, as ``out`` casts them.
-    Past the largest finite value lies what infinity is in ``out``, also where the rounding is toward zero, unless
-    ``out`` saturates. Zero results are +0.
+    A result past the largest finite value becomes what infinity is in ``out``, also where the rounding is toward zero,
+    unless ``out`` saturates. Zero results are +0.
 
     Raises:
         SpecError: for numbers outside these ranges, a stochastic rounding, and formats that binary32 does not hold.
 
     Source: arXiv:2511.10909 (the model), docs/reference/hardware.md#one-step.
+
+    Example:
+        >>> a = torch.tensor([[256.0, 0.01, 0.01]])
+        >>> gs.qmatmul(a, torch.ones(3, 1), gs.arithmetic.Fused(4, 13, a="fp16"))  # keeps multiples of 2**-5
+        tensor([[256.]])
     """
 
     n: int = field(metadata=argument(IntKind(1, 64)))
@@ -132,7 +139,7 @@ class Fused(ExactProducts):
 
     @property
     def is_unbounded_past_the_end(self) -> bool:
-        """Whether what lies past the largest finite value becomes what infinity is in ``out``, in every rounding."""
+        """Whether a result past the largest finite value becomes what infinity is in ``out``, in every rounding."""
         return self.out.overflow is Overflow.INFINITY
 
     def explain_lines(self) -> list[tuple[str, str]]:

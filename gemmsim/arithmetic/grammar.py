@@ -86,10 +86,14 @@ def split_spec(text: str) -> SpecText:
 
 @parses
 def parse_accumulator(text: str) -> Accumulator:
-    """Accumulator named by ``text``: a cast, ``mul=..., add=...``, or the call of a constructor or preset.
+    """The accumulator named by ``text``: a cast, ``mul=..., add=...``, or the call of a constructor or preset.
 
     Raises:
-        SpecError: for text that is none of them; unknown names come with the nearest known ones.
+        SpecError: for any other text; the message suggests the nearest known names.
+
+    Example:
+        >>> gs.arithmetic.parse_accumulator("mul=bf16, add=fp32")
+        Accumulator.parse('mul=e8m7, add=e8m23')
     """
     check_text_depth(text)
     fields = [field.strip() for field in _split(text, ",", text)]

@@ -23,11 +23,11 @@ __all__ = ["Hardware"]
 @register("hw")
 @dataclass(frozen=True, repr=False)
 class Hardware(ExactProducts):
-    """``D = A @ B`` as a chain of matrix instructions of a chip computes it, k ascending, the register from +0.
+    """``D = A @ B`` as a chain of matrix instructions of a chip computes it, k ascending, the accumulator from +0.
 
-    The instruction is ``gemmsim.hardware.largest(arch, op, a, b, out=out)``, in ``.instruction``; its model says what a
-    step does with its products and the register. K is filled up with zeros (+0) in both operands to a multiple of the
-    instruction's; K = 0 gives +0.
+    The instruction is ``gemmsim.hardware.largest(arch, op, a, b, out=out)``, in ``.instruction``. Its model says what a
+    step does with its products and the accumulator. K is padded with zeros (+0) in both operands to a multiple of the
+    instruction's k; K = 0 gives +0.
 
     Args:
         arch: volta, turing, ampere, ada, hopper, blackwell, rtx_blackwell, cdna1, cdna2, cdna3.
@@ -35,23 +35,29 @@ class Hardware(ExactProducts):
             block-scaled.
         a, b: operand formats; b defaults to a. Operands are cast to them first, to nearest even; to tf32 toward zero,
             since the instruction clears the low bits.
-        out: format of the register.
-        first: a multiple of the instruction's k; the K mod ``first`` terms that come first are filled up with zeros to
-            so many, and the register goes on over the rest: the residue tile of CUTLASS. Not for block-scaled kinds.
+        out: format of the accumulator.
+        first: a multiple of the instruction's k. The K mod ``first`` terms that come first are padded with zeros to
+            this number, and the accumulator continues over the rest: the residue tile of CUTLASS. Not for block-scaled
+            kinds.
 
-    A block-scaled kind takes elements and scales of operands in block formats (``GemmSpec``) as they are stored, the
-    sign of a ue4m3 scale ignored; an operand in no block format has scales of 1. Formats with a scale for the whole
-    tensor: the result is ``R(T_a * T_b * D)``, rounded once more to the register's format, to nearest even.
+    A block-scaled kind takes elements and scales of operands in block formats (``GemmSpec``) as they are stored; the
+    sign of a ue4m3 scale is ignored. An operand in another format has scales of 1. With a format that has a scale for
+    the whole tensor the result is ``R(T_a * T_b * D)``, rounded once more to the accumulator's format, to nearest even.
 
-    Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. Past the
-    largest finite value lies infinity, also where the conversion cuts toward zero. Zero results are +0, except on
+    Any NaN operand or scale, 0 * infinity and infinities of both signs give NaN; other infinities stay. A result past
+    the largest finite value becomes infinity, also where the conversion truncates. Zero results are +0, except on
     CDNA2's trees and in chains of fused multiply-adds, which follow IEEE 754.
 
     Raises:
-        SpecError: for an architecture, op or formats outside the tables; it says what there is.
+        SpecError: for an architecture, op or formats outside the tables; the message lists the allowed ones.
 
-    Source: ``.instruction.source`` says whose rule it is and whether silicon was compared with it;
+    Source: ``.instruction.source`` names the source of the rule and says whether it was compared with silicon;
     docs/reference/hardware.md#evidence.
+
+    Example:
+        >>> acc = gs.arithmetic.Hardware("hopper", "wgmma", "e4m3")
+        >>> gs.qmatmul(torch.tensor([[256.0, 0.01]]), torch.ones(2, 1), acc)  # 0.01 is below 2**-5: truncated
+        tensor([[256.]])
     """
 
     arch: str = field(metadata=argument(WORD))
@@ -89,11 +95,13 @@ class Hardware(ExactProducts):
         return _instruction(self.arch, self.op, self.a, self.b, self.out)
 
     def scaled_instruction(self, *blocks: BlockFormat) -> Instruction:
-        """The block-scaled instruction of this op with the scales and the block size of ``blocks``, the operands that
-        are in block formats (none: as ``.instruction``). Kind mxf4nvf4 has several.
+        """The block-scaled instruction of this op with the scales and the block size of ``blocks``.
+
+        ``blocks`` are the operands in block formats (none: as ``.instruction``). Kind mxf4nvf4 has several
+        instructions.
 
         Raises:
-            SpecError: where the op has none; it says which there are.
+            SpecError: where the op has none; the message says which there are.
         """
         one = self.instruction
         asked = {(_SCALES.get(fmt.scale, str(fmt.scale)), fmt.block_size) for fmt in blocks}
@@ -126,7 +134,7 @@ class Hardware(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register's format, to nearest even: what totals are combined in."""
+        """The accumulator's format, to nearest even: partial sums are combined in it."""
         return Cast(self.instruction.operands[3].format)
 
     def explain_lines(self) -> list[tuple[str, str]]:

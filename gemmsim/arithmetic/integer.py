@@ -22,22 +22,26 @@ _OVERFLOW_WORDS = {"wrap": "wraps modulo 2^{0}", "saturate": "saturates at the e
 @register("int")
 @dataclass(frozen=True, repr=False)
 class Integer(ExactProducts):
-    """Integer products, each shifted right, added in a two's complement register of ``P`` bits.
+    """Integer products, each shifted right, added in a two's complement accumulator of ``P`` bits.
 
-    ``q = floor(a*b / 2^shift)``; ``s = F(s + q)`` for k ascending, from 0. F brings a sum outside the register back
-    into it. The result is s as an integer (not shifted back).
+    ``q = floor(a*b / 2^shift)``; ``s = F(s + q)`` for k ascending, from 0. F brings a sum out of range back into range.
+    The result is s as an integer (not shifted back).
 
     Args:
-        P: width of the register, sign included.
+        P: width of the accumulator, sign included.
         overflow: F: "wrap", the sum modulo 2^P (the order has no influence); "saturate", the nearer end.
         when: "every": F after each addition; "end": F once, of the exact sum.
-        signed: register of -2^(P-1) to 2^(P-1)-1, or of 0 to 2^P-1.
+        signed: the range is -2^(P-1) to 2^(P-1)-1 if true, and 0 to 2^P-1 otherwise.
         shift: bits by which each product is shifted right, toward minus infinity.
 
-    Operands must be integers, in whatever dtype; NaN, infinities and fractions are rejected (``ValueError``) when the
-    product is computed. There is no -0.
-
+    Operands must be integers, in any dtype. NaN, infinities and fractions raise ``ValueError`` when the product is
+    computed. There is no -0.
     Source: docs/reference/accumulators.md#exact-registers.
+
+    Example:
+        >>> a, b = torch.full((1, 3), 100.0), torch.ones(3, 1)
+        >>> gs.qmatmul(a, b, gs.arithmetic.Integer(8)), gs.qmatmul(a, b, gs.arithmetic.Integer(8, "saturate"))
+        (tensor([[44.]]), tensor([[127.]]))
     """
 
     P: int = field(metadata=argument(_WIDTH))
@@ -56,12 +60,12 @@ class Integer(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register as a saturating format; one that wraps has no cast, see ``combines``."""
+        """The accumulator as a saturating format; one that wraps has no cast, see ``combines``."""
         return Cast(FixedFormat(self.P, 0, self.signed))
 
     @property
     def rounding_alone(self) -> Cast | None:
-        """``add_cast`` of a register that saturates at each addition."""
+        """``add_cast``, if the accumulator saturates at each addition."""
         return self.add_cast if self.combines and not self.shift else None
 
     @property
@@ -96,21 +100,26 @@ class Integer(ExactProducts):
 @register("fixed")
 @dataclass(frozen=True, repr=False)
 class Fixed(ExactProducts):
-    """Products rounded to multiples of ``2^-frac``, added in a two's complement register of ``P`` bits.
+    """Products rounded to multiples of ``2^-frac``, added in a two's complement accumulator of ``P`` bits.
 
-    ``q = R(a*b)``, a multiple of 2^-frac without bounds; ``s = F(s + q)`` for k ascending, from 0. F brings a sum
-    outside the register back into it.
+    ``q = R(a*b)``, a multiple of 2^-frac without bounds; ``s = F(s + q)`` for k ascending, from 0. F brings a sum out
+    of range back into range.
 
     Args:
-        P: width of the register, sign included.
+        P: width of the accumulator, sign included.
         frac: fraction bits; may be negative.
         rounding: R, of each exact product.
         overflow: F: "saturate", the nearer end; "wrap", the sum modulo 2^(P-frac) (the order has no influence).
 
-    A NaN product makes the result NaN. An infinite one takes the register to that end, and makes it NaN if it wraps.
-    There is no -0.
-
+    A NaN product makes the result NaN. An infinite one gives the end of the range of its sign, and NaN if the
+    accumulator wraps. There is no -0.
     Source: docs/reference/accumulators.md#exact-registers.
+
+    Example:
+        >>> acc = gs.arithmetic.Fixed(8, frac=4)  # multiples of 1/16 up to 7.9375
+        >>> gs.qmatmul(torch.tensor([[0.3, 0.3], [0.3, 100.0]]), torch.ones(2, 1), acc)
+        tensor([[0.5000],
+                [7.9375]])
     """
 
     P: int = field(metadata=argument(_WIDTH))
@@ -137,7 +146,7 @@ class Fixed(ExactProducts):
 
     @property
     def add_cast(self) -> Cast:
-        """The register as a saturating format; one that wraps has no cast, see ``combines``."""
+        """The accumulator as a saturating format; one that wraps has no cast, see ``combines``."""
         return Cast(FixedFormat(self.P, self.frac), self.rounding)
 
     @property

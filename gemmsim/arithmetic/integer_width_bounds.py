@@ -18,25 +18,29 @@ _BOUNDS = ("a2q", "a2q+")
 
 
 def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = None, bound: str = "a2q") -> int:
-    """Width P of the smallest signed register in which no sum over K overflows, for any input and any order.
+    """The width P of the smallest signed accumulator in which no sum over K overflows, for any input and any order.
 
-    With N the bits of ``x_format`` and l1 the sum of magnitudes of the weights of one output, A2Q asks for
-    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for weights that sum to zero, for ``l1 * (2^N - 1) <= 2^P - 2``.
+    With N the bits of ``x_format`` and l1 the sum of magnitudes of the weights of one output, A2Q requires
+    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for weights that sum to zero, requires ``l1 * (2^N - 1) <= 2^P - 2``.
 
     Args:
         w: integer weights, a matrix: nested lists, an array or a tensor, of any dtype.
         x_format: integer format of the inputs: "int8", "uint8", "int4", ...
-        k_dim: the dimension of ``w`` that sums run along: 1 (or -1) of a layer's weight (outputs, K), 0 (or -2) of the
-            second operand of a product (K, N), which ``gemmsim.capture`` writes with "k_dim_b" in its metadata. It has
-            to be said: the other one gives another width.
+        k_dim: the dimension of ``w`` that sums run along: 1 (or -1) for a layer's weight (outputs, K), 0 (or -2) for
+            the second operand of a product (K, N), which ``gemmsim.capture`` writes with "k_dim_b" in its metadata. It
+            is required, since the other dimension gives another width.
         bound: "a2q" or "a2q+".
 
-    The largest width of any output is returned; 1 for no outputs or no weights.
+    Returns the largest width of any output; 1 for no outputs or no weights.
 
     Raises:
         SpecError: for no or another ``k_dim``, an input format with a fraction, an unknown bound, or "a2q+" of weights
             that do not sum to zero.
-        ValueError: for weights that are not integers or no matrix.
+        ValueError: for weights that are not integers, or not a matrix.
+
+    Example:
+        >>> gs.acc.min_accumulator_bits([[10, -20, 30]], "int8", k_dim=1)  # 60 * 128 needs 14 bits
+        14
     """
     rows = _rows("min_accumulator_bits", w, k_dim)
     bits, signed = _input_bits("min_accumulator_bits", x_format)
@@ -55,20 +59,24 @@ def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = 
 def overflow_certificate(
     w: Any, x_format: str | Format, P: int, *, k_dim: int | None = None, bound: str = "a2q"
 ) -> Any:
-    """Whether each output's sum can never overflow a signed register of ``P`` bits, for any input and any order.
+    """Whether each output's sum can never overflow a signed accumulator of ``P`` bits, for any input and any order.
 
-    The condition is that of ``min_accumulator_bits``; it is sufficient, so False is no proof of an overflow. With
+    The condition is that of ``min_accumulator_bits``. It is sufficient, so False does not prove an overflow. With
     "a2q+" an output whose weights do not sum to zero gets False.
 
     Args:
         w, x_format, k_dim, bound: as in ``min_accumulator_bits``.
-        P: width of the register, sign included.
+        P: width of the accumulator, sign included.
 
-    Returns a list of bool, one an output; for a torch tensor a bool tensor on its device.
+    Returns a list with one bool per output; for a torch tensor a bool tensor on its device.
 
     Raises:
         SpecError: for no or another ``k_dim``, an input format with a fraction, an unknown bound or a P below 1.
-        ValueError: for weights that are not integers or no matrix.
+        ValueError: for weights that are not integers, or not a matrix.
+
+    Example:
+        >>> gs.acc.overflow_certificate([[10, -20, 30], [1, 2, 3]], "int8", 13, k_dim=1)
+        [False, True]
     """
     rows = _rows("overflow_certificate", w, k_dim)
     bits, signed = _input_bits("overflow_certificate", x_format)

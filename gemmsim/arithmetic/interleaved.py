@@ -17,21 +17,26 @@ __all__ = ["Interleaved"]
 @register("interleaved")
 @dataclass(frozen=True, repr=False)
 class Interleaved(Blocks):
-    """Lane l takes the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; the lanes' totals are combined in its
-    register. Lanes without a term (K < lanes) do not take part. With ``width``, runs of so many adjacent terms go to
-    the lanes in turn.
+    """Lane l adds the terms l, l + lanes, l + 2*lanes, ... in ``inner`` from +0; then lanes are combined.
+
+    They are combined in the format of ``inner``. Lanes without a term (K < lanes) do not take part. With ``width``,
+    groups of ``width`` adjacent terms go to the lanes in turn.
 
     Args:
         lanes: number of lanes.
-        inner: accumulator of a lane; a format is the sequential one.
+        inner: accumulator of a lane; a format means the sequential one.
         combine: "sequential": ``S = R(S + t_l)`` for l ascending, S from +0; "pairwise": the tree of ``Pairwise``;
-            "halves": its tree of halves, the count-down shuffle of a warp. A rounding is the running sum in it; an
-            accumulator has the totals as its terms, each times 1.
-        width: adjacent terms that go to a lane together; run j of them belongs to lane j mod lanes.
+            "halves": its tree of halves, the count-down shuffle of a warp. A rounding means the running sum in it; an
+            accumulator has the partial sums as its terms, each times 1.
+        width: adjacent terms that go to a lane together; group j of them belongs to lane j mod lanes.
 
-    NaN, infinities, -0 and overflow follow the register's cast.
-
+    NaN, infinities, -0 and overflow follow the accumulator's cast.
     Source: docs/reference/accumulators.md#orders.
+
+    Example:
+        >>> a = torch.tensor([[2.0**24, 1.0, 1.0, 1.0]])
+        >>> gs.qmatmul(a, torch.ones(4, 1), "fp32"), gs.qmatmul(a, torch.ones(4, 1), "interleaved(2, fp32)")
+        (tensor([[16777216.]]), tensor([[16777218.]]))
     """
 
     lanes: int = field(metadata=argument(BLOCK))

@@ -29,9 +29,16 @@ _TABLES: dict[str, ProductTable] = {}
 
 @dataclass(frozen=True, eq=False)
 class ProductTable:
-    """Products of all pairs of codes: ``rows[x][y]`` of code x of format ``a`` and code y of format ``b``.
+    """The products of all pairs of codes: ``rows[x][y]`` for code x of format ``a`` and code y of format ``b``.
 
-    Made by ``table``. Equal if formats and products are; ``name`` stands for it in spec strings, ``to_json`` has all.
+    ``table`` makes one. Two tables are equal if their formats and products are. Spec strings contain only the ``name``;
+    ``to_json`` writes all products.
+
+    Example:
+        >>> rows = [[x * y & ~1 for y in range(4)] for x in range(4)]  # a multiplier without the lowest bit
+        >>> t = gs.acc.table(rows, "uint2", name="even_products")
+        >>> t.product(3, 3), t.shape
+        (8.0, (4, 4))
     """
 
     name: str
@@ -51,7 +58,7 @@ class ProductTable:
         return array("d", self.data)
 
     def product(self, x: int, y: int) -> float:
-        """That of the codes ``x`` and ``y``."""
+        """The product of the codes ``x`` and ``y``."""
         return self.products[x * self.shape[1] + y]
 
     @cached_property
@@ -77,7 +84,7 @@ class ProductTable:
         return _known, (self.name, self.a, self.b, self.data)
 
     def transposed(self) -> ProductTable:
-        """The table of the codes the other way round."""
+        """The table with the codes exchanged."""
         rows, columns = self.shape
         data = array("d", (self.products[x * columns + y] for y in range(columns) for x in range(rows))).tobytes()
         if self.a == self.b and data == self.data:
@@ -86,7 +93,9 @@ class ProductTable:
         return _known(name, self.b, self.a, data)
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary, the products compressed; ``from_json`` reads it back and makes the name known."""
+        """The table as a plain dictionary, with compressed products; ``from_json`` reads it back and makes the name
+        known.
+        """
         packed = base64.b64encode(zlib.compress(self.data, 9)).decode()
         return {"name": self.name, "a": self.a.to_json(), "b": self.b.to_json(), "products": packed}
 
@@ -113,14 +122,20 @@ def table(products: Any, a: str | Format, b: str | Format | None = None, *, name
         products: 2**bits rows of 2**bits numbers (nested lists, an array, a tensor): ``products[x][y]`` for the codes x
             and y, as ``a.encode`` and ``b.encode`` give them (two's complement for integers: -1 of int8 is 255). Codes
             that a format does not use may have any number.
-        a, b: formats of up to 8 bits, floats, integers, fixed point or lists of values; ``b`` is ``a`` if left out.
+        a, b: formats of up to 8 bits: floats, integers, fixed point or lists of values; ``b`` is ``a`` if left out.
         name: a word for spec strings, known in this process from now on; None makes one from the contents.
 
-    Products are taken as float64 numbers. A NaN that a format has no code for gives NaN, whatever the other factor.
+    Products are taken as float64 numbers. A NaN that a format has no code for gives NaN, for any other factor.
 
     Raises:
-        SpecError: for a table of another shape, entries that are no numbers, wider formats, and a name that stands for
+        SpecError: for a table of another shape, entries that are not numbers, wider formats, and a name that belongs to
             another table.
+
+    Example:
+        >>> rows = [[x * y & ~1 for y in range(4)] for x in range(4)]  # a multiplier without the lowest bit
+        >>> t = gs.acc.table(rows, "uint2", name="even_products")
+        >>> gs.qmatmul(torch.tensor([[3.0, 3.0]]), torch.tensor([[3.0], [1.0]]), gs.acc.lookup(t, "fp32"))
+        tensor([[10.]])
     """
     left = _format(a)
     right = left if b is None else _format(b)
@@ -200,10 +215,15 @@ class Lookup(Composite):
 
     Args:
         products: a ``ProductTable``, or its name.
-        inner: any accumulator except instructions, palettes, scaled ones and classes of one's own. One that rounds
-            products rounds these.
+        inner: any accumulator except instructions, palettes, scaled ones and ``Custom`` ones. One that rounds products
+            rounds these.
 
     Operands are cast to the table's formats. NaN, infinities, -0 and overflow of the sums as in ``inner``.
+
+    Example:
+        >>> rows = [[x * y & ~1 for y in range(4)] for x in range(4)]
+        >>> gs.arithmetic.Lookup(gs.acc.table(rows, "uint2", name="even_products"), "fp32")
+        Accumulator.parse('lookup(even_products, e8m23)')
     """
 
     products: ProductTable = field(metadata=argument(_TableKind()))

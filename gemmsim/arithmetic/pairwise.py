@@ -16,18 +16,23 @@ __all__ = ["Pairwise"]
 @register("pairwise")
 @dataclass(frozen=True, repr=False)
 class Pairwise(Blocks):
-    """Runs of ``leaf`` terms from +0 in ``inner``, then level by level ``R(x_2i + x_2i+1)`` in its register; an odd
-    last element passes up unchanged. A leaf of one term is thereby R(0 + q).
+    """Groups of ``leaf`` terms from +0 in ``inner``, then level by level ``R(x_2i + x_2i+1)`` in its format.
+
+    An odd last element passes to the next level unchanged. A leaf of one term is R(0 + q).
 
     Args:
-        inner: accumulator of a leaf; its register also takes the sums of the tree. A format is the sequential one.
+        inner: accumulator of a leaf; its format also rounds the sums of the tree. A format means the sequential one.
         leaf: terms in a leaf; the last one may have fewer.
         pairs: "adjacent", as above; "halves": ``R(x_i + x_(i+n/2))``, then n/4, ..., 1, n the power of two at or above
             the number of leaves. An element without a partner passes on unchanged.
 
-    NaN, infinities, -0 and overflow follow the register's cast; a sum of the tree is -0 if both addends are.
-
+    NaN, infinities, -0 and overflow follow the accumulator's cast; a sum of the tree is -0 if both addends are.
     Source: Higham, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14 (1993).
+
+    Example:
+        >>> a, b = torch.ones(1, 4096), torch.ones(4096, 1)
+        >>> gs.qmatmul(a, b, "bf16").item(), gs.qmatmul(a, b, gs.arithmetic.Pairwise("bf16")).item()
+        (256.0, 4096.0)
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))

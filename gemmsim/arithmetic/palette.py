@@ -16,10 +16,10 @@ __all__ = ["Palette"]
 @register("palette")
 @dataclass(frozen=True, repr=False)
 class Palette(Accumulator):
-    """Output element (i, j) is computed by ``members[select[i, j]]``, where ``select`` goes with the call.
+    """``members[select[i, j]]`` computes output element (i, j); ``select`` is an argument of the product.
 
     Args:
-        members: one to eight accumulators; formats are sequential ones.
+        members: one to eight accumulators; formats mean sequential ones.
 
     Each element is what the chosen member alone would give there, random bits included.
 
@@ -28,6 +28,13 @@ class Palette(Accumulator):
             or take different operands.
 
     Source: docs/reference/accumulators.md#one-accumulator-for-each-element.
+
+    Example:
+        >>> acc = gs.arithmetic.Palette(("bf16", "fp32"))
+        >>> select = torch.tensor([[0], [1]], dtype=torch.uint8)
+        >>> gs.qmatmul(torch.ones(2, 4096), torch.ones(4096, 1), acc, select=select)
+        tensor([[ 256.],
+                [4096.]])
     """
 
     members: tuple[Accumulator, ...] = field(metadata=argument(MEMBERS))
@@ -72,7 +79,7 @@ class Palette(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """Widest register of any member, in bits; the first of several."""
+        """The widest accumulator format of any member, in bits; the first of several."""
         return max((member.add_cast for member in self.members), key=lambda step: step.format.bits)
 
     @property
@@ -88,7 +95,7 @@ class Palette(Accumulator):
 
     @property
     def operand_casts(self) -> tuple[Cast, Cast] | None:
-        """The casts that members ask for; all members get operands cast so."""
+        """The casts that members require; all members get operands with these casts."""
         return next((m.operand_casts for m in self.members if m.operand_casts is not None), None)
 
     def transposed(self) -> Palette:
@@ -107,12 +114,12 @@ class Palette(Accumulator):
 
     @property
     def counts_overflows(self) -> bool:
-        """Whether any member has such a register."""
+        """Whether any member has a two's complement accumulator."""
         return any(member.counts_overflows for member in self.members)
 
     @property
     def is_custom(self) -> bool:
-        """Whether any member has such a step."""
+        """Whether any member has a step in Python."""
         return any(member.is_custom for member in self.members)
 
     @property

@@ -88,50 +88,72 @@ _LARGEST_UNIT = {"hopper": "wgmma", "blackwell": "tcgen05"}
 
 @_preset
 def mptorch_cuda(add: CastLike, mul: CastLike | None = None) -> Chunked:
-    """The order of mptorch's GPU kernels: ``chunked(8, sequential(add, mul))``, totals in ``add`` too."""
+    """The order of mptorch's GPU kernels: ``chunked(8, sequential(add, mul))``, with partial sums in ``add`` too.
+
+    Example:
+        >>> gs.acc.mptorch_cuda("bf16", mul="fp16")
+        Accumulator.parse('chunked(8, sequential(e8m7, mul=e5m10))')
+    """
     return Chunked(8, Sequential(add, mul))  # type: ignore[arg-type]
 
 
 @_preset
 def wang2018(n: int = 64) -> Chunked:
-    """``chunked(64, e6m9)``: FP8 training with chunked accumulation in 1-6-9. Operands there are e5m2.
+    """``chunked(64, e6m9)``: FP8 training with chunked accumulation in 1-6-9. The operands in that paper are e5m2.
 
     Source: Wang et al., "Training deep neural networks with 8-bit floating point numbers", NeurIPS 2018 (FP16 there is
     1-6-9). Its stochastic rounding is that of the weight update; sums round to nearest.
+
+    Example:
+        >>> gs.GemmSpec(a="e5m2", b="e5m2", accumulator=gs.acc.wang2018())
+        GemmSpec.parse('e5m2 : chunked(64, e6m9)')
     """
     return Chunked(n, "e6m9")  # type: ignore[arg-type]
 
 
 @_preset
 def batch_invariant() -> Sequential:
-    """``fp32``, k ascending: one order for every shape, no split of K.
+    """``fp32``, k ascending: one order for every shape, without split-K.
 
     Source: He et al., "Defeating nondeterminism in LLM inference", Thinking Machines Lab, 2025, which fixes the order
-    on tensor cores; this is the order alone. Every accumulator here gives an element the same bits in any batch.
+    on tensor cores; this is only the order. Every accumulator here gives an element the same bits in any batch.
+
+    Example:
+        >>> gs.acc.batch_invariant()
+        Accumulator.parse('e8m23')
     """
     return Sequential("fp32")  # type: ignore[arg-type]
 
 
 @_preset
 def srmac_fp12(r: int = 13) -> Sequential:
-    """``e6m5/srN``: stochastic rounding with r random bits in a 12-bit register.
+    """``e6m5/srN``: stochastic rounding with r random bits in a 12-bit accumulator.
 
     Source: Ben Ali, Filip, Sentieys, "A stochastic rounding-enabled low-precision floating-point MAC for DNN training",
-    DATE 2024: FP8 products, accumulator E6M5, r = 13 the width it settles on. Its smallest unit has no subnormals,
-    which is ``e6m5/ftz/sr13``.
+    DATE 2024: FP8 products, accumulator E6M5; r = 13 is the width that the paper settles on. Its smallest unit has no
+    subnormals, which is ``e6m5/ftz/sr13``.
+
+    Example:
+        >>> a, b = torch.ones(1, 4096), torch.ones(4096, 1)
+        >>> gs.qmatmul(a, b, "e6m5").item(), gs.qmatmul(a, b, gs.acc.srmac_fp12(), seed=0).item()
+        (64.0, 4608.0)
     """
     return Sequential(f"e6m5/sr{r}")  # type: ignore[arg-type]
 
 
 @_preset
 def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
-    """Lower-bit accumulators (FMAq): product, then sum, both cut toward zero to 7+4 bits, no subnormals, saturating.
+    """Lower-bit accumulators (FMAq): product, then sum, both truncated to 7+4 bits, no subnormals, saturating.
 
     Source: Blumenfeld, Hubara, Soudry, "Towards cheaper inference in deep networks with lower bit-width accumulators",
-    ICLR 2024: M7E4, both by floor (of magnitudes), underflow to zero, chunks of 16, biases 10 and 12, which follow its
+    ICLR 2024: M7E4, both by floor (of magnitudes), underflow to zero, chunks of 16. The biases 10 and 12 follow its
     rule acc_bias = prod_bias - log2(n) / 2. The range is that of an IEEE-like exponent field with that bias: -9 to 4
-    for bias 10 (docs/reference/accumulators.md#presets). If the field has no reserved codes in the paper, which we
-    could not check, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz``.
+    for bias 10 (docs/reference/accumulators.md#presets). We could not check whether the paper's field has reserved
+    codes. If it has none, the range is one binade wider at each end: ``float(p=8,emin=-10,emax=5,specials=none)/ftz``.
+
+    Example:
+        >>> gs.acc.lba_m7e4().add_cast.format.max  # the accumulator saturates here
+        31.875
     """
     add, mul = (f"e4m7b{bias}/rtz/sat/ftz" for bias in (acc_bias, prod_bias))
     return Chunked(n, Sequential(add, mul))  # type: ignore[arg-type]
@@ -139,10 +161,14 @@ def lba_m7e4(acc_bias: int = 10, prod_bias: int = 12, n: int = 16) -> Chunked:
 
 @_preset
 def a2q(P: int) -> Integer:
-    """``int(P)``: a register that wraps, which weights with an ``overflow_certificate`` for P never make it do.
+    """``int(P)``: an accumulator that wraps, but never for weights with an ``overflow_certificate`` for P.
 
     Source: Colbert, Pappalardo, Petri-Koenig, "A2Q: accumulator-aware quantization with guaranteed overflow avoidance",
     ICCV 2023.
+
+    Example:
+        >>> gs.acc.a2q(16)
+        Accumulator.parse('int(16)')
     """
     return Integer(P)
 
@@ -156,20 +182,25 @@ def adder_tree(
     ``adder_tree([17, 18, 19], "fixed(32,0)")`` is ``chunked(8, chunked(4, chunked(2, int(17, saturate, when=end),
     fixed(18,0)), fixed(19,0)), fixed(32,0))``: 2**3 terms go through one tree, and the results of trees are added in
     ``outer``, in order. An adder gives F(x + y): the exact sum of its two inputs, or the nearer end of its two's
-    complement range; or F wraps. Terms that do not fill a tree are as if zeros followed.
+    complement range; or F wraps. Terms that do not fill a tree are treated as if zeros followed.
 
     Args:
         widths: bits of the adders of each level, 1 to 20 levels, none narrower than the one before.
-        outer: what the results are added in: a number of bits, a format, int(P, saturate) or another accumulator that
+        outer: the accumulator of the results: a number of bits, a format, int(P, saturate) or another accumulator that
             ``chunked`` takes.
         overflow: of the adders: "saturate", or "wrap", modulo 2^bits, for widths of which only the first can overflow:
-            any number of levels of the first width, then at least a bit more at each level.
+            any number of levels of the first width, then at least one bit more at each level.
 
     Operands must be integers. Source: docs/reference/accumulators.md#adder-trees.
 
     Raises:
         SpecError: for no list of 1 to 20 widths from 1 to 53, one narrower than the one before, another ``overflow``, a
-            later level that could wrap, and what ``chunked`` does not take as ``outer``, such as a register that wraps.
+            later level that could wrap, and what ``chunked`` does not take as ``outer``, such as an accumulator that
+            wraps.
+
+    Example:
+        >>> gs.qmatmul(torch.full((1, 4), 100.0), torch.ones(4, 1), gs.acc.adder_tree([8, 9], 16))  # 127 + 127
+        tensor([[254.]])
     """
     levels = _widths(widths)
     wraps = ChoiceKind("wrap", "saturate", sat="saturate").read(overflow, "adder_tree", "overflow") == "wrap"
@@ -215,22 +246,30 @@ def _unit(arch: str) -> str:
 def cublas_fp32(arch: str = "hopper", a: FormatLike = "bf16", b: FormatLike | None = None) -> Hardware:
     """``hw(arch, wgmma, a, b)`` (tcgen05 on blackwell, else mma): what people call "fp32 accumulation" on tensor cores.
 
-    It is not sequential fp32: the products of an instruction and the register are cut toward zero below the largest
-    exponent, and the sum is cut to fp32. cuBLAS also chooses tiles and may split K; this is one chain over all of K.
-    ``SpecError`` where the architecture does not take these operands.
-
+    It is not sequential fp32. The products of an instruction and the accumulator are truncated below the largest
+    exponent, and the sum is truncated to fp32. cuBLAS also chooses tiles and may split K; this is one chain over all of
+    K. ``SpecError`` where the architecture does not take these operands.
     Source: ``.instruction.source``.
+
+    Example:
+        >>> a = torch.tensor([[2.0**24, 1.0, 1.0, 1.0]])
+        >>> gs.qmatmul(a, torch.ones(4, 1), gs.acc.cublas_fp32()), gs.qmatmul(a, torch.ones(4, 1), "fp32")
+        (tensor([[16777218.]]), tensor([[16777216.]]))
     """
     return Hardware(arch, _unit(arch), a, b)  # type: ignore[arg-type]
 
 
 @_preset
 def fp16_accumulate(arch: str = "hopper") -> Hardware:
-    """``hw(arch, wgmma, fp16, out=fp16)`` (tcgen05 on blackwell, else mma): fp16 operands with an fp16 register.
+    """``hw(arch, wgmma, fp16, out=fp16)`` (tcgen05 on blackwell, else mma): fp16 operands with an fp16 accumulator.
 
-    The sum of an instruction is exact above its cut, then rounded to the nearest fp16 once; past 65504 lies infinity.
-
+    The sum of an instruction is exact above its truncation limit, then rounded to the nearest fp16 once; a result
+    beyond 65504 becomes infinity.
     Source: ``.instruction.source``.
+
+    Example:
+        >>> gs.qmatmul(torch.full((1, 32), 64.0), torch.full((32, 1), 64.0), gs.acc.fp16_accumulate())
+        tensor([[inf]])
     """
     return Hardware(arch, _unit(arch), "fp16", out="fp16")
 
@@ -239,22 +278,29 @@ def fp16_accumulate(arch: str = "hopper") -> Hardware:
 def hopper_fp8_fast(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
     """``hw(hopper, wgmma, a, b)``: FP8 on Hopper without promotion, ``torch._scaled_mm(use_fast_accum=True)``.
 
-    The register keeps 13 fraction bits from one instruction (32 products) to the next.
-
-    Source: ``.instruction.source``; the DeepSeek-V3 technical report, 3.5.2, reports as many: 14 bits with the
+    The accumulator keeps 13 fraction bits from one instruction (32 products) to the next.
+    Source: ``.instruction.source``. The DeepSeek-V3 technical report, 3.5.2, reports the same number: 14 bits with the
     leading one.
+
+    Example:
+        >>> a, b = torch.ones(1, 1 << 17), torch.ones(1 << 17, 1)
+        >>> gs.qmatmul(a, b, gs.acc.hopper_fp8_fast())  # stagnates at 2**14
+        tensor([[16384.]])
     """
     return Hardware("hopper", "wgmma", a, b)  # type: ignore[arg-type]
 
 
 @_preset
 def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None = None) -> Promote:
-    """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the register is added to an fp32 one and zeroed.
+    """``promote(hopper_fp8_fast(a, b), n, fp32)``: every n terms the partial sum is promoted to fp32.
 
-    CUTLASS' default for FP8 on Hopper, four instructions between promotions. An n that is no multiple of 32 is allowed:
-    each run is filled up with zeros by itself.
-
+    CUTLASS' default for FP8 on Hopper, four instructions between promotions. An n that is not a multiple of 32 is
+    allowed: each chunk is padded with zeros separately.
     Source: CUTLASS' two-level accumulation; ``.inner.instruction.source``.
+
+    Example:
+        >>> gs.acc.hopper_fp8_2xacc()
+        Accumulator.parse('promote(hw(hopper, wgmma, e4m3), 128)')
     """
     return Promote(hopper_fp8_fast(a, b), n)
 
@@ -263,19 +309,26 @@ def hopper_fp8_2xacc(n: int = 128, a: FormatLike = "e4m3", b: FormatLike | None 
 def deepgemm(n: int = 128) -> Promote:
     """``promote(hopper_fp8_fast(), n, fp32)``: DeepGEMM's FP8 products on Hopper with all scales 1.
 
-    DeepGEMM multiplies each run's total by the scales of its blocks before it is added. An n that is no multiple of 32
-    is allowed: each run is filled up with zeros by itself.
-
+    DeepGEMM multiplies the partial sum of each chunk by the scales of its blocks before it adds it. An n that is not a
+    multiple of 32 is allowed: each chunk is padded with zeros separately.
     Source: DeepSeek-V3 technical report, 3.3.2; ``.inner.instruction.source``.
+
+    Example:
+        >>> gs.acc.deepgemm().inner.instruction.name
+        'wgmma.m64n8k32.f32.e4m3.e4m3'
     """
     return hopper_fp8_2xacc(n)
 
 
 @_preset
 def ada_fp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hardware:
-    """``hw(ada, mma, a, b)``: FP8 on Ada, 13 fraction bits kept, two steps of 16 products an instruction.
+    """``hw(ada, mma, a, b)``: FP8 on Ada, 13 fraction bits kept, two steps of 16 products per instruction.
 
     Source: ``.instruction.source``.
+
+    Example:
+        >>> gs.acc.ada_fp8("e4m3", "e5m2")
+        Accumulator.parse('hw(ada, mma, e4m3, e5m2)')
     """
     return Hardware("ada", "mma", a, b)  # type: ignore[arg-type]
 
@@ -285,6 +338,10 @@ def blackwell_mxfp8(a: FormatLike = "e4m3", b: FormatLike | None = None) -> Hard
     """``hw(blackwell, mxf8f6f4, a, b)``: MXFP8 on Blackwell, blocks of 32 with ue8m0 scales: ``mxfp8_e4m3 : ...``.
 
     Source: ``.instruction.source``.
+
+    Example:
+        >>> gs.GemmSpec(a="mxfp8_e4m3", b="mxfp8_e4m3", accumulator=gs.acc.blackwell_mxfp8())
+        GemmSpec.parse('mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)')
     """
     return Hardware("blackwell", "mxf8f6f4", a, b)  # type: ignore[arg-type]
 
@@ -294,17 +351,24 @@ def blackwell_nvfp4() -> Hardware:
     """``hw(blackwell, mxf4nvf4, e2m1)``: NVFP4 on Blackwell, blocks of 16 with ue4m3 scales: ``nvfp4 : ...``.
 
     Source: ``.instruction.source``.
+
+    Example:
+        >>> gs.GemmSpec(a="nvfp4", b="nvfp4", accumulator=gs.acc.blackwell_nvfp4())
+        GemmSpec.parse('nvfp4 : hw(blackwell, mxf4nvf4, e2m1)')
     """
     return Hardware("blackwell", "mxf4nvf4", "e2m1")
 
 
 @_preset
 def cdna3_fp8(a: FormatLike = "e4m3fnuz", b: FormatLike | None = None) -> Hardware:
-    """``hw(cdna3, mfma, a, b)``: FP8 (fnuz) on AMD's CDNA3; even and odd products are summed apart.
+    """``hw(cdna3, mfma, a, b)``: FP8 (fnuz) on AMD's CDNA3; even and odd products are summed separately.
 
-    e4m3fnuz ends at 240, and operands beyond become NaN, of which products warn once (``gemmsim.FormatsWarning``).
-    Scale them, or let them saturate: "e4m3fnuz/sat : hw(cdna3, mfma, e4m3fnuz)".
-
+    The largest e4m3fnuz number is 240, and larger operands become NaN; products warn of this once
+    (``gemmsim.FormatsWarning``). Scale the operands, or let them saturate: "e4m3fnuz/sat : hw(cdna3, mfma, e4m3fnuz)".
     Source: ``.instruction.source``.
+
+    Example:
+        >>> gs.acc.cdna3_fp8()
+        Accumulator.parse('hw(cdna3, mfma, e4m3fnuz)')
     """
     return Hardware("cdna3", "mfma", a, b)  # type: ignore[arg-type]

@@ -20,22 +20,26 @@ __all__ = ["Scaled"]
 class Scaled(Blocks):
     """``S = R_outer(S + X_a * X_b * s_g)`` for the groups g of ``n`` adjacent terms in order, S from +0.
 
-    ``s_g`` is what ``inner`` makes of the group's exact products ``P_a * P_b`` of elements without their scales, from
-    +0; ``X_a`` and ``X_b`` are the scales of the blocks that the group lies in. Scales, product and sum are exact, and
-    rounded once. Formats with a scale for the whole tensor: the result is ``R_outer(T_a * T_b * S)``, once more
-    rounded.
+    ``s_g`` is the sum in ``inner``, from +0, of the group's exact products ``P_a * P_b`` of elements without their
+    scales. ``X_a`` and ``X_b`` are the scales of the blocks that contain the group. Scales, product and sum are exact,
+    and the result is rounded once. With a format that has a scale for the whole tensor the result is ``R_outer(T_a *
+    T_b * S)``, one more rounding.
 
     Args:
-        inner: accumulator of a group, any but those with scales of their own; a format is the sequential one.
-        outer: rounding of the running total.
+        inner: accumulator of a group, any but those with scales of their own; a format means the sequential one.
+        outer: rounding of the running sum.
         n: terms in a group, a divisor of both block sizes; None is their greatest common divisor. 1 scales each
-            product, 2 after pairs. The last group may be shorter.
+            product, 2 each sum of a pair. The last group may be shorter.
 
-    An operand that is in no block format has scale 1. A NaN scale makes its groups NaN; 0 * infinity is NaN. All other
-    NaN, infinities, -0 and overflow follow ``inner`` and ``outer``; S never starts as -0.
+    An operand that is not in a block format has scale 1. A NaN scale makes its groups NaN; 0 * infinity is NaN. All
+    other NaN, infinities, -0 and overflow follow ``inner`` and ``outer``; S never starts as -0.
 
     Source: OCP Microscaling Formats rev. 1.0, 6.2 (the dot product of two blocks, in an order and precision that the
     implementation defines).
+
+    Example:
+        >>> gs.GemmSpec(a="mxfp8_e4m3", b="mxfp8_e4m3", accumulator=gs.arithmetic.Scaled("e8m13/rtz"))
+        GemmSpec.parse('mxfp8_e4m3 : scaled(e8m13/rtz)')
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
@@ -53,7 +57,7 @@ class Scaled(Blocks):
 
     @property
     def exact_sums(self) -> bool:
-        """True: a scaled total is added as it is, which binary32 does not hold."""
+        """True: a scaled partial sum is added exactly, which binary32 does not hold."""
         return True
 
     @property

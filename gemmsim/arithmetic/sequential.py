@@ -16,7 +16,7 @@ __all__ = ["Sequential"]
 @register("sequential")
 @dataclass(frozen=True, repr=False)
 class Sequential(Accumulator):
-    """``s = R_add(s + q_k)`` for k ascending, where ``q_k = a_k * b_k`` exactly, or ``R_mul(a_k * b_k)`` if given.
+    """``s = R_add(s + q_k)`` for k ascending; ``q_k = a_k * b_k`` exactly, or ``R_mul(a_k * b_k)``.
 
     Args:
         add: rounding of each sum.
@@ -24,10 +24,16 @@ class Sequential(Accumulator):
         seed: fixes the random bits of stochastic roundings; None takes a new seed at each call.
         init: the addend C: "zero" for none (s starts at +0), "c_first" (s starts as C), "c_last" (one more step).
 
-    NaN, infinities and signed zeros follow IEEE 754, except that a sum of exactly zero is -0 only if both addends
-    are -0, in every rounding mode; overflow follows each cast's policy. Strings and formats are accepted as casts.
-
+    NaN, infinities and signed zeros follow IEEE 754, except that a sum of exactly zero is -0 only if both addends are
+    -0, in every rounding mode. Overflow follows each cast's policy. Strings and formats are accepted as casts.
     Source: docs/reference/accumulators.md.
+
+    Example:
+        >>> a, b = torch.tensor([[-1.015625, 1.0078125]]), torch.tensor([[1.0], [1.0078125]])
+        >>> gs.qmatmul(a, b, gs.arithmetic.Sequential("bf16"))  # exact: 2**-14
+        tensor([[6.1035e-05]])
+        >>> gs.qmatmul(a, b, gs.arithmetic.Sequential("bf16", mul="bf16"))  # the product is rounded first
+        tensor([[0.]])
     """
 
     add: Cast = field(metadata=argument(CAST))

@@ -20,13 +20,16 @@ class Shuffled(Composite):
     """``inner`` over the terms in the order of ``permutation(K)``: its term at position i is product permutation(K)[i].
 
     Args:
-        inner: accumulator; a format is the sequential one.
-        seed: names the permutation. It has nothing to do with random bits of stochastic roundings, whose k counts
+        inner: accumulator; a format means the sequential one.
+        seed: names the permutation. It does not influence random bits of stochastic roundings, whose k counts
             positions: the result is that of ``inner`` for operands with columns and rows permuted beforehand.
 
     NaN, infinities, -0 and overflow follow ``inner``.
-
     Source: docs/reference/accumulators.md#orders.
+
+    Example:
+        >>> gs.arithmetic.Shuffled("bf16", seed=1).permutation(6)
+        tensor([5, 2, 4, 3, 1, 0])
     """
 
     inner: Accumulator = field(metadata=argument(ACCUMULATOR))
@@ -55,6 +58,10 @@ class Shuffled(Composite):
 
         Raises:
             ValueError: for negative K.
+
+        Example:
+            >>> gs.arithmetic.Shuffled("bf16", seed=2).permutation(6)
+            tensor([1, 0, 3, 4, 5, 2])
         """
         # By name: this package works without torch, and only whoever has tensors asks for one.
         torch = import_module("torch")

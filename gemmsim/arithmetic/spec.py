@@ -42,16 +42,16 @@ class GemmSpec:
     """Operand formats, product, accumulator, output and arithmetic of ``sum_k a_k * b_k``.
 
     Args:
-        a, b: casts of the operands, made first; None takes them as given, or as ``accumulator.operand_casts`` says if
-            the accumulator takes certain formats alone. A cast given to one of those must be to values it holds.
-            A block format ("mxfp8_e4m3", "nvfp4/tensor") has its blocks along the contraction dimension; its values
-            are element times scale, as exact reals, except for ``scaled`` and the block-scaled instructions of
+        a, b: casts of the operands, made first. None takes operands as given, or as ``accumulator.operand_casts`` says
+            if the accumulator only takes certain formats. A cast given for such an accumulator must be to values it
+            holds. A block format ("mxfp8_e4m3", "nvfp4/tensor") has its blocks along the contraction dimension. Its
+            values are element times scale, as exact reals, except for ``scaled`` and the block-scaled instructions of
             ``hw``, which take elements and scales apart.
-        product: rounding of each product; None is exact; a ``ProductTable`` gives the products. Always the
-            accumulator's own: giving it here or there is the same.
+        product: rounding of each product; None is exact; a ``ProductTable`` gives the products. It is part of the
+            accumulator: giving it here or there is the same.
         accumulator: how the products become one number. Default: fp32, fused, k ascending.
         out: cast of the result, made last; None keeps the accumulator's value. Two roundings in a row, "-> fp32 ->
-            bf16", are ``Cast.via``: they differ from one where the result is scaled or an addend enters.
+            bf16", are ``Cast.via``. They differ from a single one where the result is scaled or an addend enters.
         arithmetic: "exact" (default; one rounding a step) or "fp32": each product-sum (or product, then sum) is first
             rounded to binary32, then to the accumulator's format, as emulators on float hardware do.
 
@@ -59,7 +59,12 @@ class GemmSpec:
     canonical string, ``GemmSpec.parse(s.key) == s``.
 
     Raises:
-        SpecError: for fields that name nothing or contradict each other; unknown names come with the nearest ones.
+        SpecError: for fields that name nothing or contradict each other; the message suggests the nearest names.
+
+    Example:
+        >>> spec = gs.GemmSpec(a="e4m3", b="e5m2", accumulator=gs.acc.chunked(64, "fp16", "fp32"), out="bf16")
+        >>> spec.key
+        'e4m3 * e5m2 : chunked(64, e5m10, e8m23) -> e8m7'
     """
 
     a: Cast | BlockFormat | TensorFormat | None = None
@@ -112,7 +117,12 @@ class GemmSpec:
         put(self, "needs_steps", accumulator.is_custom or accumulator.is_lookup or lists)
 
     def transposed(self) -> GemmSpec:
-        """Spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand's cast goes with it."""
+        """The spec of ``B^T @ A^T`` for this one's ``A @ B``: each operand keeps its cast.
+
+        Example:
+            >>> gs.GemmSpec.parse("e4m3 * e5m2 : fp32").transposed()
+            GemmSpec.parse('e5m2 * e4m3 : e8m23')
+        """
         return replace(self, a=self.b, b=self.a, product=None, accumulator=self.accumulator.transposed())
 
     def _check_fits_fp32(self) -> None:
@@ -155,22 +165,22 @@ class GemmSpec:
 
     @property
     def cast_a(self) -> Cast | None:
-        """Cast of a; None for none, and for a block format."""
+        """The cast of a; None without one, and for a block format."""
         return self.a if isinstance(self.a, Cast) else None
 
     @property
     def cast_b(self) -> Cast | None:
-        """Cast of b; None for none, and for a block format."""
+        """The cast of b; None without one, and for a block format."""
         return self.b if isinstance(self.b, Cast) else None
 
     @property
     def group(self) -> int | None:
-        """Terms that share a pair of scales where the accumulator takes them apart, else None."""
+        """The number of terms that share a pair of scales if the accumulator takes scales apart; otherwise None."""
         return group_size(self.a, self.b, self.accumulator)
 
     @property
     def fixed_seed(self) -> int | None:
-        """Seed of all random bits of this product if the accumulator fixes it, else None."""
+        """The seed of all random bits of this product if the accumulator fixes one; otherwise None."""
         return self.accumulator.fixed_seed
 
     def casts(self) -> Iterator[Cast]:
@@ -179,7 +189,20 @@ class GemmSpec:
         yield from self.accumulator.casts()
 
     def explain(self) -> str:
-        """What this product computes, in a few lines of words."""
+        """What this product computes, in a few lines of words.
+
+        Example:
+            >>> print(gs.GemmSpec.parse("e4m3 : fp16").explain())
+            spec        e4m3 : e5m10
+            operands    a and b rounded to e4m3 (max 448), to nearest, ties to even
+            product     exact (fused multiply-add)
+            each step   s = R(s + a*b), one rounding to e5m10 (max 65504), to nearest, ties to even
+            order       sequential, k ascending from +0
+            overflow    e4m3: to NaN (no infinity in the format)
+                        e5m10: to infinity
+            output      the accumulator's value, then to nearest even in the output tensor's dtype
+            arithmetic  exact: every rounding happens once, from the exact value
+        """
         return explain_spec(self)
 
     def __str__(self) -> str:
@@ -198,7 +221,7 @@ class GemmSpec:
 
     @classmethod
     def parse(cls, text: str) -> GemmSpec:
-        """Spec named by ``text`` (grammar: docs/reference/specs.md); ``parse(str(s)) == s``.
+        """The spec named by ``text`` (grammar: docs/reference/specs.md); ``parse(str(s)) == s``.
 
         Raises:
             SpecError: for text outside the grammar or with unknown names.
@@ -214,10 +237,14 @@ class GemmSpec:
 
     @classmethod
     def of(cls, spec: SpecLike) -> GemmSpec:
-        """``spec`` itself, the spec a string names, or the one with this accumulator, cast or format and all else open.
+        """``spec`` itself, the spec that a string names, or the one with this accumulator, cast or format.
 
         Raises:
-            SpecError: for anything that is none of them.
+            SpecError: for anything else.
+
+        Example:
+            >>> gs.GemmSpec.of(gs.acc.kahan("bf16")) == gs.GemmSpec.of("kahan(bf16)")
+            True
         """
         if type(spec) is str:
             found = _PARSED.get(spec)
@@ -237,7 +264,12 @@ class GemmSpec:
         )
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary; ``from_json`` reads it back. ``product`` is inside the accumulator."""
+        """The spec as a plain dictionary; ``from_json`` reads it back. ``product`` is inside the accumulator.
+
+        Example:
+            >>> gs.GemmSpec.parse("e4m3 : kahan(bf16)").to_json()["accumulator"]
+            {'name': 'kahan', 'fmt': 'e8m7', 'mul': None}
+        """
         return {
             "version": 1,
             "spec": self.key,
@@ -250,12 +282,17 @@ class GemmSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | str) -> GemmSpec:
-        """Spec written by ``to_json``, as the dictionary or as JSON text.
+        """The spec written by ``to_json``, as the dictionary or as JSON text.
 
-        ``spec`` and the fields say the same twice; one of them may be left out, some fields too.
+        ``spec`` and the fields say the same twice. You can leave one of them out, and some fields too.
 
         Raises:
             SpecError: for another version, unknown fields, impossible values, or fields that contradict ``spec``.
+
+        Example:
+            >>> spec = gs.GemmSpec.parse("e4m3 : kahan(bf16)")
+            >>> gs.GemmSpec.from_json(spec.to_json()) == spec
+            True
         """
         if isinstance(data, str):
             try:

@@ -44,17 +44,20 @@ class _SlicesKind(Kind):
 @register("splitk")
 @dataclass(frozen=True, repr=False)
 class SplitK(Blocks):
-    """Slices of ceil(K / slices) adjacent terms in ``inner`` from +0; each total ``w = R_reduce(t)`` is rounded to the
-    workspace format, then ``S = R_reduce(S + w)`` in order, S from +0. Fewer slices where K runs out.
+    """Slices of ceil(K / slices) terms, each in ``inner`` from +0; then ``S = R_reduce(S + w)``, S from +0.
+
+    Each partial sum t is first rounded to the format of the workspace, ``w = R_reduce(t)``, and enters in order. There
+    are fewer slices where K is too small.
 
     Args:
-        slices: number of slices asked for, or the list of their lengths, of which the last one takes the rest.
-        inner: accumulator of a slice; a format is the sequential one.
-        reduce: rounding of the workspace and of the sums in it, or an accumulator whose terms are the totals.
-        grain: slices are whole numbers of so many terms, ``grain * ceil(ceil(K / grain) / slices)``, but for the last.
-        partial: rounding of each total ``w``, where it is not ``reduce``; then S starts as ``R_reduce(w_0)``.
-        share: "ceil", as above; "floor": slices of ``grain * max(1, ceil(floor(K / slices) / grain))`` terms, and the
-            terms past the last slice are left out, as a library was found to do; ``lost(K)`` counts them.
+        slices: number of slices, or the list of their lengths, of which the last one takes the rest.
+        inner: accumulator of a slice; a format means the sequential one.
+        reduce: rounding of the workspace and of the sums in it, or an accumulator whose terms are the partial sums.
+        grain: lengths of slices are multiples of ``grain``: ``grain * ceil(ceil(K / grain) / slices)``, except the
+            last.
+        partial: rounding of each partial sum ``w``, where it is not ``reduce``; then S starts as ``R_reduce(w_0)``.
+        share: "ceil", as above; "floor": slices of ``grain * max(1, ceil(floor(K / slices) / grain))`` terms. The terms
+            past the last slice are left out, as one library does; ``lost(K)`` counts them.
 
     NaN, infinities, -0 and overflow follow ``inner``, ``partial`` and ``reduce``.
 
@@ -62,6 +65,11 @@ class SplitK(Blocks):
         SpecError: for a list of lengths with a grain or share.
 
     Source: split-K GEMM of CUTLASS and cuBLAS; docs/reference/accumulators.md#orders.
+
+    Example:
+        >>> a, b = torch.ones(1, 1024), torch.ones(1024, 1)
+        >>> gs.qmatmul(a, b, "bf16").item(), gs.qmatmul(a, b, gs.arithmetic.SplitK(4, "bf16", "fp32")).item()
+        (256.0, 1024.0)
     """
 
     slices: int | tuple[int, ...] = field(metadata=argument(_SlicesKind()))
@@ -83,7 +91,7 @@ class SplitK(Blocks):
 
     @property
     def count(self) -> int:
-        """How many slices are asked for."""
+        """The requested number of slices."""
         return len(self.slices) if isinstance(self.slices, tuple) else self.slices
 
     @property
@@ -98,7 +106,7 @@ class SplitK(Blocks):
         yield from super().own_casts()
 
     def length(self, K: int) -> int:
-        """Terms of a slice of K terms, where lengths are not given one by one."""
+        """The number of terms of a slice for K terms, if lengths are not given as a list."""
         if self.share == "floor":
             return self.grain * max(1, -(-(K // self.count) // self.grain))
         return self.grain * -((-K // self.grain) // self.count)
@@ -116,7 +124,7 @@ class SplitK(Blocks):
         return [(count, size) for count, size in found if size]
 
     def lost(self, K: int) -> int:
-        """Terms of K past the last slice, and those that slices lose."""
+        """The number of terms of K past the last slice, plus those that slices lose."""
         return K - sum(count * size for count, size in self.sizes(K)) + super().lost(K)
 
     def explain_lines(self) -> list[tuple[str, str]]:

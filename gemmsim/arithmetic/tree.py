@@ -101,21 +101,25 @@ def _leaves(node: Node) -> Iterator[int]:
 @register("tree")
 @dataclass(frozen=True, repr=False)
 class Tree(Accumulator):
-    """The totals 0 to n-1 of lanes or slices, added as the brackets say: each ``+`` is ``R(x + y)``.
+    """The partial sums 0 to n-1 of lanes or slices, added as the brackets say: each ``+`` is ``R(x + y)``.
 
-    Only where another accumulator combines n totals: in ``combine`` of ``interleaved`` with n lanes and in ``reduce``
-    of ``splitk`` with n slices. A total that does not exist is +0. Totals enter as they are.
+    Only where another accumulator combines n partial sums: in ``combine`` of ``interleaved`` with n lanes and in
+    ``reduce`` of ``splitk`` with n slices. A missing partial sum counts as +0. Partial sums enter unrounded.
 
     Args:
         sums: the tree, such as "(3+(0+2))+1", with each of 0 to n-1 once.
-        fmt: rounding of each sum; None is the register of the totals.
+        fmt: rounding of each sum; None is the format of the partial sums.
 
     NaN, infinities, -0 and overflow follow the rounding of the sums.
 
     Raises:
-        SpecError: for text that is no tree, and for leaves that are not 0 to n-1.
+        SpecError: for text that is not a tree, and for leaves that are not 0 to n-1.
 
     Source: docs/reference/accumulators.md#orders.
+
+    Example:
+        >>> gs.acc.splitk(4, "fp32", gs.arithmetic.Tree("(0+1)+(2+3)", "fp32"))
+        Accumulator.parse('splitk(4, e8m23, tree(((0+1)+(2+3)), e8m23))')
     """
 
     sums: Node = field(metadata=argument(_TreeKind()))
@@ -123,7 +127,7 @@ class Tree(Accumulator):
 
     @property
     def leaves(self) -> int:
-        """How many totals the tree adds."""
+        """The number of partial sums that the tree adds."""
         return sum(1 for _ in _leaves(self.sums))
 
     def casts(self) -> Iterator[Cast]:
@@ -133,7 +137,7 @@ class Tree(Accumulator):
 
     @property
     def add_cast(self) -> Cast:
-        """``fmt``; without one, the accumulator around this one knows the register.
+        """``fmt``; without one, the accumulator around this one knows the format.
 
         Raises:
             SpecError: without ``fmt``.
@@ -149,7 +153,7 @@ class Tree(Accumulator):
 
     @property
     def product_cast(self) -> Cast | None:
-        """None: totals are no products."""
+        """None: partial sums are not products."""
         return None
 
     @property
@@ -163,7 +167,7 @@ class Tree(Accumulator):
         return False
 
     def with_product(self, product: Cast) -> Accumulator:
-        """Always an error: there is no product.
+        """Always an error: a tree has no products.
 
         Raises:
             SpecError: always.

@@ -1,8 +1,8 @@
 """Number formats, roundings and overflow policies as values.
 
 ``FloatFormat``, ``FixedFormat``, ``Rounding``, ``Overflow`` and ``Cast`` are frozen, hashable and validated when built.
-For each ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this package, and ``to_json`` is read back by
-``from_json``. Nothing here needs more than the standard library.
+For each of them ``parse(str(x)) == x``, ``eval(repr(x)) == x`` with the names of this package, and ``from_json`` reads
+back what ``to_json`` wrote. This package only needs the standard library.
 """
 
 from __future__ import annotations

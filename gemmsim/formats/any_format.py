@@ -24,10 +24,15 @@ _KINDS: dict[object, type[Format]] = dict(zip(_NAMES, FORMATS, strict=True))
 
 
 def format_from_json(data: object) -> Format:
-    """Format from the dictionary that its ``to_json`` wrote, or from a name.
+    """The format described by the dictionary that its ``to_json`` wrote, or by a name.
 
     Raises:
         FormatError: if ``data`` describes no format.
+
+    Example:
+        >>> fmt = gs.formats.parse("e4m3")
+        >>> gs.formats.format_from_json(fmt.to_json()) == fmt
+        True
     """
     if isinstance(data, str):
         found: Format = read_name("scalar", data)

@@ -18,7 +18,12 @@ __all__ = ["Binary8Format", "Binary8Policy"]
 
 
 class Binary8Policy(Enum):
-    """What lies beyond the largest value; the policy also says whether a code is kept for infinity."""
+    """What a value beyond the largest one becomes. The policy also says whether a code is reserved for infinity.
+
+    Example:
+        >>> [str(policy) for policy in gs.formats.Binary8Policy]
+        ['saturate_infty', 'saturate_propagate', 'saturate_maxfloat', 'saturate_maxfloat2']
+    """
 
     SATURATE_INFTY = "saturate_infty"  # a code is infinity; overflow in every rounding gives it
     SATURATE_PROPAGATE = "saturate_propagate"  # a code is infinity; infinities stay, finite overflow saturates below it
@@ -34,21 +39,26 @@ class Binary8Policy(Enum):
 
 @dataclass(frozen=True)
 class Binary8Format(MagnitudeFormat):
-    """Eight-bit floats of precision ``p`` by the old rules, which differ from ``binary8pP`` of P3109 v4.0.
+    """Eight-bit floats of precision ``p`` by rules older than P3109 v4.0, whose ``binary8pP`` differ from these.
 
     Args:
         p: precision in bits with the implicit one, 1 to 7, unsigned also 8.
-        signed: whether negative values exist. Unsigned: everything below zero is NaN, before rounding.
-        subnormals: without them the lowest binade has normal numbers of exponent -bias, but for its first, which is
-            zero; the smallest value then is (1 + 2**(1-p)) * 2**-bias.
+        signed: whether negative values exist. In an unsigned format everything below zero is NaN, before rounding.
+        subnormals: without them the lowest binade holds normal numbers of exponent -bias, except that its first code is
+            zero. The smallest value then is (1 + 2**(1-p)) * 2**-bias.
         policy: the overflow policy. A cast to this format has no other.
 
-    The bias is 2**(7-p) (unsigned 2**(8-p)), one less for p = 1. One zero, one NaN: 0x80 signed, 0xff unsigned.
-    Overflow is judged after rounding with unbounded exponent, in every rounding mode.
+    The bias is 2**(7-p) (unsigned 2**(8-p)), one less for p = 1. There is one zero and one NaN: 0x80 signed, 0xff
+    unsigned. Overflow is judged after rounding with unbounded exponent, in every rounding mode.
     Source: docs/reference/formats.md#binary8-by-the-old-rules; for p >= 2 the value sets are those of P3109 v4.0.
 
     Raises:
         FormatError: for fields that describe no format.
+
+    Example:
+        >>> fmt = gs.formats.Binary8Format(p=4)
+        >>> fmt.name, fmt.bias, fmt.emax
+        ('binary8(4)', 8, 7)
     """
 
     p: int

@@ -25,7 +25,17 @@ _MAX_BLOCK = (1 << 31) - 1
 
 
 class ScaleRule(Enum):
-    """How the largest magnitude of a block becomes its scale; emax is the element format's largest exponent."""
+    """How the scale of a block follows from its largest magnitude, amax. emax is the element format's largest exponent.
+
+    ``FLOOR``: 2^(floor(log2 amax) - emax), the rule of OCP MX rev. 1.0. ``CEIL``: 2^(ceil(log2 amax) - emax). ``EVEN``:
+    ``FLOOR`` of amax rounded half up to the element's trailing bits. ``RCEIL``: the smallest power of two that is at
+    least amax * (1/max), computed in binary32, as cuBLAS does. ``NEAREST``: amax / max in binary32, rounded to the
+    scale format, as for NVFP4; it is for scales that are not powers of two.
+
+    Example:
+        >>> gs.formats.parse("mxfp8_e4m3").rule, gs.formats.parse("nvfp4").rule
+        (ScaleRule.FLOOR, ScaleRule.NEAREST)
+    """
 
     FLOOR = "floor"  # 2^(floor(log2 amax) - emax): OCP MX rev. 1.0, 6.3
     CEIL = "ceil"  # 2^(ceil(log2 amax) - emax)
@@ -43,7 +53,15 @@ class ScaleRule(Enum):
 
 
 class BlockMode(Enum):
-    """Whose special cases a conversion follows; docs/reference/mx.md lists them."""
+    """The software or standard that conversions to a block format follow in special cases.
+
+    Special cases are NaN and zero blocks, for example; docs/reference/mx.md lists the differences. ``OCP`` is also
+    torchao since August 2025: the two agree bit for bit.
+
+    Example:
+        >>> gs.formats.parse("mxfp8_e4m3/torchao-0.18").mode
+        BlockMode.TORCHAO_0_18
+    """
 
     OCP = "ocp"  # also torchao since 2025-08: the two agree bit for bit
     TORCHAO_0_18 = "torchao-0.18"
@@ -74,25 +92,30 @@ _WORDS: dict[Enum, str] = {
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """Blocks of ``block_size`` values of ``element`` that share one value of ``scale``.
+    """Blocks of ``block_size`` values in the format ``element`` that share one scale in the format ``scale``.
 
     Args:
         element: a signed IEEE-like, OCP or finite float of up to 8 bits, or symmetric fixed point of up to 8 bits.
-        block_size: values to a scale, 1 or more; the last block of a row may be shorter.
-        scale: e8m0, or a float of up to 8 bits that is rounded to (``ScaleRule.NEAREST``).
-        rule: how the scale follows from the largest magnitude.
-        rounding: of elements: rne, rna or rtz. Elements saturate at their largest finite value, always.
-        tensor_scale: whether a second scale, one float32 for the tensor, multiplies every block scale (NVFP4).
-        mode: whose special cases are followed.
-        flush: microxcaling alone: blocks whose amax is below 2^-126 become zeros.
+        block_size: values per scale, 1 or more. The last block of a row may be shorter.
+        scale: e8m0, or a float of up to 8 bits that the scale is rounded to (``ScaleRule.NEAREST``).
+        rule: how the scale follows from the largest magnitude of the block.
+        rounding: of the elements: rne, rna or rtz. Elements always saturate at their largest finite value.
+        tensor_scale: whether one float32 scale of the whole tensor multiplies every block scale (NVFP4).
+        mode: the software or standard that special cases follow.
+        flush: only for the mode of microxcaling: blocks whose amax is below 2^-126 become zeros.
 
-    Conversions compute in binary32; float64 is read there rounded to odd, so that elements are rounded once.
-    NaN or infinity in a block makes the block NaN; a zero block has scale code 0 and keeps the signs of its zeros; both
-    with the exceptions of the other modes.
+    Conversions compute in binary32. A float64 input is first rounded to binary32 with round to odd, so that each
+    element is rounded only once. A NaN or an infinity makes its whole block NaN. A block of zeros has scale code 0 and
+    keeps the signs of its zeros. Other modes have exceptions to both rules.
     Source: OCP Microscaling Formats rev. 1.0; PTX ISA (NVFP4).
 
     Raises:
-        FormatError: for fields of other types, or that do not go together.
+        FormatError: for fields of the wrong type, and for fields that do not go together.
+
+    Example:
+        >>> fmt = gs.formats.BlockFormat(gs.formats.E2M1, block_size=32)
+        >>> fmt.name, fmt.bits_per_value  # 4 bits, and 8 bits of scale for 32 values
+        ('mxfp4', 4.25)
     """
 
     element: FloatFormat | FixedFormat
@@ -156,7 +179,7 @@ class BlockFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value: the element's and its share of the scale's."""
+        """Stored bits per value: those of the element plus its part of the scale."""
         return self.element.bits + self.scale.bits / self.block_size
 
     # Text

@@ -22,7 +22,12 @@ _USAGE = (
 
 
 class Sharing(Enum):
-    """Which elements of a tensor share an exponent."""
+    """The elements of a tensor that share an exponent: those of a block, those with the same index, or all.
+
+    Example:
+        >>> gs.formats.parse("bfp(8,tensor)").sharing
+        Sharing.TENSOR
+    """
 
     BLOCK = "block"  # block_size consecutive ones along dim; the last block may be shorter
     TENSOR = "tensor"  # all
@@ -41,21 +46,25 @@ class BlockFloatFormat:
 
     Args:
         bits: width of an element's integer, the sign included, 1 to 32.
-        block_size: elements to an exponent for ``Sharing.BLOCK``, 0 for the others.
-        dim: the dimension that blocks lie along, or whose indices have an exponent each; 0 for ``Sharing.TENSOR``.
-        sharing: which elements share an exponent.
+        block_size: elements per exponent for ``Sharing.BLOCK``, 0 for the other kinds of sharing.
+        dim: the dimension along which blocks lie, or whose indices have one exponent each; 0 for ``Sharing.TENSOR``.
+        sharing: the elements that share an exponent.
         symmetric: leave out the lowest integer, -2**(bits-1).
         keep_infinity: infinite elements stay infinite instead of becoming the largest integer.
-        rounding: of elements; any.
+        rounding: of the elements; any rounding.
 
-    E = floor(log2 m) with m the largest finite magnitude of the block; 127 if that is zero. Elements are rounded once,
-    then clamped, the one with the largest magnitude as well: there is no carry into E. NaN stays NaN and changes no
-    other element; infinities do not count for E. There is no -0.
-    Source: mptorch's and QPyTorch's ``block_quantize``; with ``Sharing.BLOCK`` d-Matrix's BFP.
+    E = floor(log2 m), where m is the largest finite magnitude of the block; E is 127 if m is zero. Each element is
+    rounded once and then clamped. This holds for the element with the largest magnitude too: rounding never raises E.
+    NaN stays NaN and changes no other element. Infinities do not count for E. There is no -0.
+    Source: mptorch's and QPyTorch's ``block_quantize``; with ``Sharing.BLOCK`` also d-Matrix's BFP.
     docs/reference/formats.md#block-floating-point.
 
     Raises:
-        FormatError: for fields out of range, or that do not go together.
+        FormatError: for fields out of range, and for fields that do not go together.
+
+    Example:
+        >>> gs.quantize(torch.tensor([1.0, 0.3, 0.01, 0.001]), gs.formats.BlockFloatFormat(bits=8, block_size=4))
+        tensor([1.0000, 0.2969, 0.0156, 0.0000])
     """
 
     bits: int
@@ -104,7 +113,7 @@ class BlockFloatFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the block's eight exponent bits; of whole tensors: ``bits``."""
+        """Stored bits per value, with its part of the block's eight exponent bits; for whole tensors: ``bits``."""
         return self.bits + (8 / self.block_size if self.block_size else 0)
 
     @property
@@ -184,10 +193,14 @@ def is_block_float_name(text: str) -> bool:
 
 
 def parse_block_float(text: str | BlockFloatFormat) -> BlockFloatFormat:
-    """Format named by ``text``: "bfp(8,16)", "bfp(8,tensor)", "bfp(8,index=1)/sr8"; a format is returned as it is.
+    """The format named by ``text``: "bfp(8,16)", "bfp(8,tensor)", "bfp(8,index=1)/sr8". A format is returned as it is.
 
     Raises:
-        FormatError: for text of another shape, or fields that do not go together.
+        FormatError: for any other text, and for fields that do not go together.
+
+    Example:
+        >>> gs.formats.parse_block_float("bfp(8,16)").bits_per_value  # 8 bits, and 8 bits of exponent for 16 values
+        8.5
     """
     if isinstance(text, BlockFloatFormat):
         return text

@@ -30,11 +30,15 @@ def is_block_name(text: str) -> bool:
 
 
 def parse_block(text: str | BlockFormat) -> BlockFormat:
-    """Block format named by ``text``; ``parse_block(str(f)) == f``, and a block format is returned as it is.
+    """The block format named by ``text``. ``parse_block(str(f)) == f``, and a block format is returned as it is.
 
     Raises:
-        FormatError: for an unknown name or option (the nearest ones are suggested), a repeated option, or options that
-            do not go together.
+        FormatError: for an unknown name or option (the message suggests the nearest ones), a repeated option, and
+            options that do not go together.
+
+    Example:
+        >>> gs.formats.parse_block("mx(e3m2)/b16").block_size
+        16
     """
     if isinstance(text, BlockFormat):
         return text

@@ -21,18 +21,23 @@ __all__ = ["Cast"]
 
 @dataclass(frozen=True, repr=False)
 class Cast:
-    """Rounding of a real number to ``format``, once, by ``rounding``, with ``overflow`` beyond the largest value.
+    """One rounding of a real number to ``format`` by ``rounding``; ``overflow`` says what larger numbers become.
 
-    With ``via`` there are two roundings in a row: first to that format, to nearest even, then this one.
-    "bf16/via(fp32)" is what hardware does that adds in binary32 and stores bfloat16.
+    With ``via`` the number is rounded twice: first to the format ``via``, to nearest even, and then by this cast.
+    "bf16/via(fp32)" is what hardware computes that adds in binary32 and stores bfloat16.
 
-    NaN stays NaN. Infinities follow ``overflow``. The sign of zero is kept where the format has -0, else zero is +0.
-    In an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY``, 0 under the other policies; rtz
-    and ru, P3109's finite domain and formats without NaN give 0 there too. A scale format (no zero) always gives NaN.
-    A Binary8Format has its overflow policy itself, and so has an OwnExponentFormat, which saturates.
+    NaN stays NaN. Infinities follow ``overflow``. Zero keeps its sign where the format has -0; otherwise it is +0. In
+    an unsigned FloatFormat a result below zero is NaN under ``Overflow.INFINITY`` and 0 under the other policies. It is
+    also 0 for rtz and ru, in P3109's finite domain and in formats without NaN. A scale format (no zero) always gives
+    NaN. A Binary8Format has its own overflow policy, and so has an OwnExponentFormat, which saturates.
 
     Raises:
-        FormatError: for fields of another type.
+        FormatError: for fields of the wrong type.
+
+    Example:
+        >>> cast = gs.formats.Cast(gs.formats.E4M3, gs.formats.Rounding.RTZ, gs.formats.Overflow.SATURATE)
+        >>> cast.name, gs.formats.parse_cast("e4m3/rtz/sat") == cast
+        ('e4m3/rtz/sat', True)
     """
 
     format: Format
@@ -76,7 +81,12 @@ class Cast:
 
     @property
     def steps(self) -> tuple[Cast, ...]:
-        """The roundings in a row: this cast alone, or one to ``via`` and this one without it."""
+        """The roundings, in order: this cast alone, or a cast to ``via`` followed by this cast without it.
+
+        Example:
+            >>> [str(step) for step in gs.formats.parse_cast("bf16/via(fp32)").steps]
+            ['e8m23', 'e8m7']
+        """
         if self.via is None:
             return (self,)
         return Cast(self.via), Cast(self.format, self.rounding, self.overflow)
@@ -125,7 +135,18 @@ class Cast:
         return Cast, (self.format, self.rounding, self.overflow, self.via)
 
     def describe(self) -> str:
-        """Format, rounding and overflow in words, several lines."""
+        """Format, rounding and overflow in words, on several lines.
+
+        Example:
+            >>> print(gs.formats.parse_cast("e2m1/sat").describe())
+            e2m1: 4-bit finite float
+              1 sign + 2 exponent + 1 trailing significand bits (p = 2), bias 1, emin 0, emax 2
+              max 6, min -6, eps 2^-1 = 0.5
+              smallest normal 1, smallest subnormal 2^-1 = 0.5
+              no infinity, no NaN, +0 and -0
+              beyond max without saturation: the largest value
+              rounded to nearest, ties to even; finite overflow saturates, infinity stays in IEEE-like formats
+        """
         if isinstance(self.format, OwnExponentFormat):
             return f"{self.format.describe()}\n  rounded {self.rounding.describe()}"
         first = "" if self.via is None else f"{self.via} to nearest even, then "
@@ -137,7 +158,12 @@ class Cast:
         return f"{first}{self.format} ({_range_words(self.format)}), {self.rounding.describe()}"
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary; ``from_json`` reads it back."""
+        """The cast as a plain dictionary; ``from_json`` reads it back.
+
+        Example:
+            >>> gs.formats.parse_cast("bf16/rtz").to_json()["rounding"]
+            'rtz'
+        """
         return {
             "kind": "cast",
             "name": self.name,
@@ -149,10 +175,14 @@ class Cast:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object] | str) -> Cast:
-        """Cast written by ``to_json``, or named by a string.
+        """The cast written by ``to_json``, or named by a string.
 
         Raises:
             FormatError: for missing, unknown or impossible fields.
+
+        Example:
+            >>> gs.formats.Cast.from_json("bf16/rtz")
+            parse_cast('e8m7/rtz')
         """
         if isinstance(data, str):
             found: Cast = read_name("cast", data)

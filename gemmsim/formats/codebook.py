@@ -33,24 +33,31 @@ _BITS, _EXPONENT = 51, 500
 
 @dataclass(frozen=True)
 class CodebookFormat:
-    """The numbers in ``points``, and where between two of them rounding changes from one to the other.
+    """A format whose values are the numbers in ``points``; ``boundaries`` say where rounding changes to the next value.
 
     Args:
-        points: ascending, different, finite, 2 to 65,536 of them.
-        boundaries: one between each two neighbours (or at one of them); what is above it is rounded up, what is below
-            down. None: half-way.
-        tie: what is exactly at a boundary: "even" or "odd" (the neighbour of such place in ``points``, counted from
-            0), "low" or "high". A number that is in the list is itself.
-        nan: whether there is a code for NaN, which infinities become; else these become the last value on their side.
-        first_code: code of the lowest value; codes go up from there, modulo 2**bits, past NaN's.
+        points: 2 to 65,536 different finite numbers, ascending.
+        boundaries: one number between each two neighbours (or equal to one of them). A number above it is rounded up, a
+            number below it down. None: half-way.
+        tie: the result for a number exactly at a boundary: "even" or "odd" (the neighbour at an even or odd place in
+            ``points``, counted from 0), "low" or "high". A number that is in the list stays as it is.
+        nan: whether there is a code for NaN. Infinities become NaN then; otherwise they become the last value on their
+            side.
+        first_code: code of the lowest value. Codes ascend from there, modulo 2**bits, and skip that of NaN.
 
-    Rounding is by the boundaries ("rne", the default of casts), or to the next value toward zero, up or down ("rtz",
-    "ru", "rd"; toward zero by the boundary where zero lies between two values and is none). What lies beyond the ends
-    becomes the last value there. NaN stays NaN; zero is +0 (and a value only if the list has it).
+    Casts round by the boundaries ("rne", the default), or to the next value toward zero, up or down ("rtz", "ru",
+    "rd"). Where zero lies between two values and is not a value, "rtz" rounds numbers between these two by the
+    boundary. Numbers beyond the ends become the last value there. NaN stays NaN. Zero is +0 (a value only if the list
+    has it).
 
     Raises:
         FormatError: for values or boundaries that are not in order, not finite, longer than 51 bits, or beyond
             2**+-500.
+
+    Example:
+        >>> fmt = gs.formats.CodebookFormat((-1.0, 0.0, 0.25, 1.0))
+        >>> gs.quantize(torch.tensor([0.1, 0.2, 7.0]), fmt)
+        tensor([0.0000, 0.2500, 1.0000])
     """
 
     points: tuple[float, ...]
@@ -225,12 +232,14 @@ class CodebookFormat:
     def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Value of ``code``.
-
-        Tensors as ``FloatFormat.decode``.
+        """The value of ``code``. For tensors see ``FloatFormat.decode``.
 
         Raises:
             FormatError: for a code that is out of range or not used, and for ``dtype`` with a single number.
+
+        Example:
+            >>> gs.formats.codebook([-1, 0, 0.25, 1]).decode(2)
+            0.25
         """
         if is_tensor(code):
             return decode_tensor(self, code, dtype)
@@ -257,12 +266,14 @@ class CodebookFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Code of ``value``, which must be one of the values (or NaN).
-
-        Tensors as ``FloatFormat.encode``.
+        """The code of ``value``, which must be one of the values (or NaN). For tensors see ``FloatFormat.encode``.
 
         Raises:
             FormatError: for any other value, and for ``rounding``, ``overflow`` or ``seed`` with a single number.
+
+        Example:
+            >>> gs.formats.codebook([-1, 0, 0.25, 1]).encode(0.25)
+            2
         """
         if is_tensor(value):
             return encode_tensor(self, value, rounding, overflow, seed)
@@ -362,12 +373,17 @@ class CodebookFormat:
 def codebook(
     values: Iterable[float], boundaries: Iterable[float] | None = None, *, tie: str = "even", nan: bool = False
 ) -> CodebookFormat:
-    """The format of these values (any order, numbers or tensors' elements); see ``CodebookFormat``.
+    """The format with these values (numbers or elements of tensors, in any order); see ``CodebookFormat``.
 
-    A value or boundary of more than 51 bits, such as 0.1, is the float32 number nearest to it.
+    A value or boundary of more than 51 bits, such as 0.1, becomes the float32 number nearest to it.
 
     Raises:
-        FormatError: for values that are equal, not finite or too long, and boundaries that are not between them.
+        FormatError: for values that are equal, not finite or too long, and for boundaries that are not between them.
+
+    Example:
+        >>> fmt = gs.formats.codebook([1, -1, 0, 4, -4])
+        >>> fmt.values(), fmt.bits
+        ([-4.0, -1.0, 0.0, 1.0, 4.0], 3)
     """
     points = sorted(_numbers("values", values, rounds=True))
     limits = None if boundaries is None else _numbers("boundaries", boundaries, rounds=True)

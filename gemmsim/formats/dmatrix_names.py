@@ -63,17 +63,26 @@ _PATTERNS = patterns()
 
 
 def is_tensor_format_name(text: str) -> bool:
-    """Whether ``text`` starts as names of ``TENSOR_FORMATS`` do; XP, which is a cast of single numbers, does not."""
+    """Whether ``text`` starts as the names of ``TENSOR_FORMATS`` do. XP does not: it is a cast of single numbers.
+
+    Example:
+        >>> gs.formats.is_tensor_format_name("BFP[8|8]{64}(SN)"), gs.formats.is_tensor_format_name("e4m3")
+        (True, False)
+    """
     if is_scaled_cast_name(text) or (is_block_float_name(text) and not is_shorthand(text)):
         return True
     return is_shorthand(text) and not text.lstrip()[:2].upper() == "XP"
 
 
 def parse_tensor_format(text: str | TensorFormat) -> TensorFormat:
-    """Format of tensors named by ``text``; a format is returned as it is.
+    """The format of tensors named by ``text``; a format is returned as it is.
 
     Raises:
         FormatError: for other text.
+
+    Example:
+        >>> gs.formats.parse_tensor_format("BFP[8|8]{64}(SN)").bits_per_value
+        8.125
     """
     if isinstance(text, TENSOR_FORMATS):
         return text

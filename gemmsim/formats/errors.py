@@ -26,7 +26,15 @@ MEANINGS: list[Callable[[str, bool], str]] = []
 
 
 class FormatError(ValueError):
-    """A number format, rounding or overflow policy that does not exist, or a value it does not hold."""
+    """A number format, rounding or overflow policy that does not exist, or a value that a format does not hold.
+
+    Example:
+        >>> gs.formats.parse("e4m")
+        Traceback (most recent call last):
+            ...
+        gemmsim.formats.errors.FormatError: unknown format 'e4m'. Did you mean 'e4m3' or 'ue4m3'?
+          Formats allowed: names such as e4m3, bf16, e5m10 and fixed(8,4); `gemmsim formats` lists them.
+    """
 
 
 class AsWritten(str):

@@ -17,22 +17,28 @@ __all__ = ["FiniteFloatFormat"]
 
 @dataclass(frozen=True)
 class FiniteFloatFormat:
-    """Floats of ``exponent_bits`` and ``trailing_bits`` without codes for infinity and NaN, for tensors.
+    """Floats of ``exponent_bits`` and ``trailing_bits`` without codes for infinity and NaN; a format of tensors.
 
     Args:
         exponent_bits: 1 to 8.
         trailing_bits: significand bits after the leading one, 0 to 23.
         bias: of the exponent, -128 + 2**exponent_bits to 127, 127 for eight bits; None is 2**(exponent_bits-1) - 1.
-        flush: magnitudes below 2**(1-bias) become zero, before they are rounded; else they are subnormals.
-        absolute: magnitudes alone: the sign is dropped after rounding.
+        flush: magnitudes below 2**(1-bias) become zero before rounding; otherwise they are subnormals.
+        absolute: keep magnitudes only: the sign is dropped after rounding.
         rounding: any. Without trailing bits a nearest-even tie goes to the power of two with the odd exponent.
 
-    Beyond the largest number, 2**(2**exponent_bits - 1 - bias) * (2 - 2**-trailing_bits), and for infinities it is that
-    number; with eight exponent bits infinities stay and overflow gives them. NaN stays NaN. Zero is +0.
+    Numbers beyond the largest one, 2**(2**exponent_bits - 1 - bias) * (2 - 2**-trailing_bits), become the largest one,
+    and so do infinities. With eight exponent bits infinities stay, and overflow gives infinities. NaN stays NaN. Zero
+    is +0.
     Source: d-Matrix's numerical formats, docs/reference/formats.md#d-matrixs-formats.
 
     Raises:
         FormatError: for fields out of range.
+
+    Example:
+        >>> fmt = gs.formats.FiniteFloatFormat(exponent_bits=4, trailing_bits=3)
+        >>> fmt.name, fmt.max  # larger than the 448 of OCP's e4m3, whose top codes are NaN
+        ('FP[1|4|3,7](_N)', 480.0)
     """
 
     exponent_bits: int

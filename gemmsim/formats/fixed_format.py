@@ -27,20 +27,25 @@ _MAX_BITS, _MAX_FRAC, _MAX_TOP = 53, 1074, 1023
 
 @dataclass(frozen=True, init=False, repr=False)
 class FixedFormat:
-    """Fixed-point numbers ``k * 2**-frac`` with ``k`` an integer of ``bits`` bits.
+    """Fixed-point numbers ``k * 2**-frac``, where ``k`` is an integer of ``bits`` bits.
 
     Args:
         bits: width of ``k`` in bits, the sign included, 1 to 53.
         frac: fraction bits; may be negative or exceed ``bits``.
-        signed: two's complement if true, else ``k >= 0``.
+        signed: two's complement if true; otherwise ``k >= 0``.
         symmetric: leave out the lowest code, so that ``min = -max``; signed formats only.
-        clamp: false for the grid of all multiples of ``2**-frac``; ``bits`` bounds nothing then.
-        max, min: optional statement of the largest and lowest value, checked against the derived ones.
+        clamp: false for all multiples of ``2**-frac``; ``bits`` limits nothing then.
+        max, min: the largest and lowest value, optional; they are checked against the derived ones.
 
     There is no -0, no NaN and no infinity.
 
     Raises:
         FormatError: for fields that describe no format.
+
+    Example:
+        >>> fmt = gs.formats.FixedFormat(bits=8, frac=4)
+        >>> fmt.min, fmt.max, fmt.eps
+        (-8.0, 7.9375, 0.0625)
     """
 
     bits: int
@@ -203,12 +208,15 @@ class FixedFormat:
     def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Value of the two's complement (unsigned: binary) ``code``.
+        """The value of the two's complement (unsigned: binary) ``code``. For tensors see ``FloatFormat.decode``.
 
         Raises:
-            FormatError: for a code that is out of range or left out by ``symmetric``, and for an unbounded grid.
+            FormatError: for a code that is out of range or left out by ``symmetric``, and for a format without
+                ``clamp``.
 
-        Tensors as ``FloatFormat.decode``.
+        Example:
+            >>> gs.formats.FixedFormat(8, 4).decode(0xF8)
+            -0.5
         """
         if is_tensor(code):
             return decode_tensor(self, code, dtype)
@@ -228,12 +236,17 @@ class FixedFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Two's complement (unsigned: binary) code of ``value``, which must be a value of the format; -0.0 counts as 0.
+        """The two's complement (unsigned: binary) code of ``value``, which must be a value of the format.
+
+        -0.0 counts as 0. For tensors see ``FloatFormat.encode``.
 
         Raises:
-            FormatError: for a value that the format does not hold (NaN, infinities), and for an unbounded grid.
+            FormatError: for a value that the format does not hold (NaN, infinities), and for a format without
+                ``clamp``.
 
-        Tensors as ``FloatFormat.encode``.
+        Example:
+            >>> hex(gs.formats.FixedFormat(8, 4).encode(-0.5))
+            '0xf8'
         """
         if is_tensor(value):
             return encode_tensor(self, value, rounding, overflow, seed)
@@ -265,7 +278,11 @@ class FixedFormat:
         """All values, ascending.
 
         Raises:
-            FormatError: for formats of more than 24 bits and unbounded grids.
+            FormatError: for formats of more than 24 bits, and for formats without ``clamp``.
+
+        Example:
+            >>> gs.formats.FixedFormat(3, 1).values()
+            [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
         """
         self._check_bounded("values")
         check_enumerable(self, self.bits)

@@ -40,16 +40,21 @@ class FloatFormat:
         emin: exponent of the smallest normal number.
         emax: exponent of the largest finite number; independent of ``emin``. ``emax = emin - 1`` is a format of
             subnormals only (e1mY), for IEEE-like specials.
-        specials: where infinities and NaN are; decides the top binade together with ``p``, ``emin`` and ``emax``.
+        specials: the codes of infinities and NaN. They decide what the top binade holds, with ``p``, ``emin``,
+            ``emax``.
         signed: whether negative numbers exist.
         subnormals: whether numbers between 0 and 2**emin exist.
-        max, min: optional statement of the largest and lowest finite value, checked against the derived ones.
+        max, min: the largest and lowest finite value, optional; they are checked against the derived ones.
 
     Values are ``s * 2**(e-p+1)`` with integers ``|s| < 2**p`` and ``emin <= e <= emax``, without the codes that
-    ``specials`` takes. All of them are exact in float64, except for P3109 formats with ``fits_float64`` false.
+    ``specials`` reserves. float64 holds all of them exactly, except in P3109 formats with ``fits_float64`` false.
 
     Raises:
         FormatError: for fields that describe no format.
+
+    Example:
+        >>> gs.formats.FloatFormat(p=11, emin=-14, emax=15).name, gs.formats.FP16.max
+        ('e5m10', 65504.0)
     """
 
     p: int
@@ -140,13 +145,17 @@ class FloatFormat:
         signed: bool = True,
         subnormals: bool = True,
     ) -> FloatFormat:
-        """Format whose exponent field of ``exponent_bits`` bits is fully used, with ``trailing_bits`` below it.
+        """The format with an exponent field of ``exponent_bits`` bits, fully used, and ``trailing_bits`` bits below it.
 
-        ``bias`` defaults to the family's own, with w = exponent_bits: 2^(w-1) for fnuz and P3109 (w = K-P signed,
-        K-P+1 unsigned), one less for the others.
+        ``bias`` defaults to the family's own. With w = exponent_bits it is 2^(w-1) for fnuz and P3109 (where w = K-P
+        signed, K-P+1 unsigned), and one less for the others.
 
         Raises:
             FormatError: for widths or a bias that give no format.
+
+        Example:
+            >>> gs.formats.FloatFormat.from_widths(5, 2).max, gs.formats.FloatFormat.from_widths(5, 2, bias=20).max
+            (57344.0, 1792.0)
         """
         width = check_int("FloatFormat", "exponent_bits", exponent_bits, 1, 16)
         p = check_int("FloatFormat", "trailing_bits", trailing_bits, 0, _CARRIER_P - 1) + 1
@@ -298,15 +307,21 @@ class FloatFormat:
     def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Value of ``code``: a finite number, -0.0, an infinity or NaN.
+        """The value of ``code``: a finite number, -0.0, an infinity or NaN.
 
-        Of a tensor of integers the tensor of values, in ``dtype``: by default float32 where that holds every value of
-        the format, else float64. Integers of the format's own width are read as bits, whether their dtype has a sign
-        or not.
+        A tensor of integers gives the tensor of values, in ``dtype``. The default is float32 where that holds every
+        value of the format, and float64 otherwise. Integers of the format's own width are read as bits; their dtype may
+        be signed or unsigned.
 
         Raises:
-            FormatError: for a code that is out of range or unused, or a value that float64 does not hold.
-            DTypeError: for a tensor that is none of integers, or a ``dtype`` that does not hold every value.
+            FormatError: for a code that is out of range or unused, and for a value that float64 does not hold.
+            DTypeError: for a tensor that is not of integers, and for a ``dtype`` that does not hold every value.
+
+        Example:
+            >>> gs.formats.E4M3.decode(0x7E)
+            448.0
+            >>> gs.formats.E4M3.decode(torch.tensor([0x38, 0xB8, 0x7F], dtype=torch.uint8))
+            tensor([ 1., -1., nan])
         """
         if is_tensor(code):
             return decode_tensor(self, code, dtype)
@@ -314,10 +329,14 @@ class FloatFormat:
         return float_codec.decode(self, code)
 
     def decode_exact(self, code: int) -> Fraction | None:
-        """Finite value of ``code`` as a Fraction (-0 is 0), or None for the codes of infinities and NaN.
+        """The finite value of ``code`` as a Fraction (-0 is 0); None for the codes of infinities and NaN.
 
         Raises:
             FormatError: for a code that is out of range or unused.
+
+        Example:
+            >>> gs.formats.E4M3.decode_exact(0x01)
+            Fraction(1, 512)
         """
         return float_codec.decode_exact(self, code)
 
@@ -330,19 +349,26 @@ class FloatFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Code of ``value``, which must be a value of the format: nothing is rounded, see ``gemmsim.quantize``.
+        """The code of ``value``, which must be a value of the format: this rounds nothing. ``gemmsim.quantize`` rounds.
 
         NaN gives the canonical NaN (IEEE-like: positive, quiet). -0.0 gives the code of 0 where the format has no -0.
 
-        Of a tensor (float32, float64, float16, bfloat16; any strides and device) the tensor of codes: uint8 up to 8
-        bits, else the narrowest of int16, int32 and int64 that holds them as numbers (64 bits: two's complement), since
-        PyTorch hardly computes with wider unsigned integers. ``rounding`` or ``overflow``, with ``seed`` for random
-        bits, round as ``gemmsim.quantize`` does, to the bit; without them nothing is rounded there either.
+        A tensor (float32, float64, float16, bfloat16; any strides and device) gives the tensor of codes. Their dtype is
+        uint8 for up to 8 bits; otherwise it is the narrowest of int16, int32 and int64 that holds the codes as numbers
+        (64 bits: two's complement), since PyTorch computes little with wider unsigned integers. With ``rounding`` or
+        ``overflow``, and ``seed`` for random bits, values are rounded to the same bits as by ``gemmsim.quantize``.
+        Without them, tensors are not rounded either.
 
         Raises:
-            FormatError: for a value that the format does not hold; the message names its neighbours or the range. Of
-                a tensor also for NaN where the format has none, with any rounding.
+            FormatError: for a value that the format does not hold; the message names its neighbours or the range. For a
+                tensor also for NaN where the format has none, with any rounding.
             DTypeError, SeedError: for tensors and seeds that ``gemmsim.quantize`` refuses.
+
+        Example:
+            >>> hex(gs.formats.E4M3.encode(448.0))
+            '0x7e'
+            >>> gs.formats.E4M3.encode(torch.tensor([0.3, 1000.0]), rounding="rne", overflow="sat")
+            tensor([ 42, 126], dtype=torch.uint8)
         """
         if is_tensor(value):
             return encode_tensor(self, value, rounding, overflow, seed)
@@ -354,23 +380,36 @@ class FloatFormat:
         return code
 
     def is_representable(self, value: float | Fraction) -> bool:
-        """Whether ``encode`` accepts ``value``."""
+        """Whether ``encode`` accepts ``value``.
+
+        Example:
+            >>> gs.formats.E4M3.is_representable(17.0), gs.formats.E4M3.is_representable(18.0)
+            (False, True)
+        """
         return float_codec.encode_or_none(self, value) is not None
 
     def codes(self) -> list[int]:
-        """All codes in use, ascending: finite values, infinities and every NaN.
+        """All codes in use, ascending: those of finite values, infinities and every NaN.
 
         Raises:
             FormatError: for formats of more than 24 bits.
+
+        Example:
+            >>> len(gs.formats.E4M3.codes()), len(gs.formats.E4M3.values())  # two NaN, and zero twice
+            (256, 253)
         """
         check_enumerable(str(self), self.bits)
         return float_codec.codes(self)
 
     def values(self) -> list[float]:
-        """All finite values, ascending, zero once.
+        """All finite values, ascending, with zero once.
 
         Raises:
             FormatError: for formats of more than 24 bits, or with values that float64 does not hold.
+
+        Example:
+            >>> gs.formats.E2M1.values()[7:]
+            [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
         """
         check_enumerable(str(self), self.bits)
         return float_codec.values(self)
@@ -402,11 +441,26 @@ class FloatFormat:
         return FloatFormat, (self.p, self.emin, self.emax, self.specials, self.signed, self.subnormals)
 
     def describe(self) -> str:
-        """Range, spacing, special values and layout in words, several lines."""
+        """Range, spacing, special values and layout in words, on several lines.
+
+        Example:
+            >>> print(gs.formats.E2M1.describe())
+            e2m1: 4-bit finite float
+              1 sign + 2 exponent + 1 trailing significand bits (p = 2), bias 1, emin 0, emax 2
+              max 6, min -6, eps 2^-1 = 0.5
+              smallest normal 1, smallest subnormal 2^-1 = 0.5
+              no infinity, no NaN, +0 and -0
+              beyond max without saturation: the largest value
+        """
         return describe_float(self)
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary of the name and the fields; ``from_json`` reads it back."""
+        """The name and the fields as a plain dictionary; ``from_json`` reads it back.
+
+        Example:
+            >>> list(gs.formats.E2M1.to_json())
+            ['kind', 'name', 'p', 'emin', 'emax', 'specials', 'signed', 'subnormals']
+        """
         return {
             "kind": "float",
             "name": self.name,
@@ -420,10 +474,14 @@ class FloatFormat:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> FloatFormat:
-        """Format written by ``to_json``; only the fields count, ``name`` is for the reader.
+        """The format written by ``to_json``. Only the fields count; ``name`` is for the reader.
 
         Raises:
             FormatError: for missing, unknown or impossible fields.
+
+        Example:
+            >>> gs.formats.FloatFormat.from_json(gs.formats.E2M1.to_json()) == gs.formats.E2M1
+            True
         """
         fields = json_fields(
             "FloatFormat", "float", data, required=("p", "emin", "emax"), optional=("specials", "signed", "subnormals")

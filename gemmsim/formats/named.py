@@ -15,7 +15,12 @@ _F = typing.TypeVar("_F", FloatFormat, FixedFormat, CodebookFormat)
 
 
 class NamedFormat(typing.NamedTuple):
-    """A format with the document that defines it and its names."""
+    """A format with the document that defines it and its names.
+
+    Example:
+        >>> next(one for one in gs.formats.NAMED if one.format == gs.formats.BF16).aliases
+        ('bf16', 'bfloat16', 'b')
+    """
 
     format: Format
     source: str

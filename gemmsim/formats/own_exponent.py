@@ -27,30 +27,34 @@ _HIGHEST = 127
 
 @dataclass(frozen=True)
 class OwnExponentFormat:
-    """A register in block floating point: a block of one number, which has its own exponent. Its name is "bfp(8,1)".
+    """Block floating point with blocks of one number, which has its own exponent: "bfp(8,1)".
 
     Args:
         bits: width of the integer, the sign included, 1 to 32.
         symmetric: leave out the lowest integer, -2**(bits-1).
         keep_infinity: infinities stay infinite instead of becoming the largest integer.
 
-    For a number x with E = floor(log2 |x|), but at least -149, the result is k * step: step = 2**max(E+2-bits, -149), k
-    is x / step rounded once to an integer by the cast's rounding, a fraction of random bits that of x / step, and then
-    clamped to |k| < 2**(bits-1) (to -2**(bits-1) below zero unless ``symmetric``). There is no carry into the next
-    exponent: 1.9 becomes 1.75 in bfp(4,1), not 2, so that the result is not always the nearest value. What is below
-    2**-149 is rounded to a multiple of the step there, 2**-149 (2**-148 for ``bits=1``). NaN stays NaN, 0 and what
-    rounds to it is +0. 2**128 and beyond, and infinities unless ``keep_infinity``, become the largest integer of
-    their sign at E = 127 (the lowest one for negative numbers unless ``symmetric``). A cast to this format has no
-    other overflow policy.
+    For a number x let E = floor(log2 |x|), but at least -149, and step = 2**max(E+2-bits, -149). The result is k *
+    step, where k is x / step, rounded once to an integer by the cast's rounding (with the fraction of x / step for
+    stochastic rounding). Then k is clamped to |k| < 2**(bits-1) (to -2**(bits-1) below zero unless ``symmetric``).
+    Rounding never raises E: 1.9 becomes 1.75 in bfp(4,1), not 2. The result is therefore not always the nearest value.
+    Numbers below 2**-149 are rounded to a multiple of the step there, 2**-149 (2**-148 for ``bits=1``). NaN stays NaN.
+    Zero, and what rounds to it, is +0. Magnitudes from 2**128 on, and infinities unless ``keep_infinity``, become the
+    largest integer of their sign at E = 127 (the lowest one for negative numbers unless ``symmetric``). A cast to this
+    format has no other overflow policy.
 
-    Every float32 number becomes what ``quantize`` makes of a tensor of that one element in
-    ``BlockFloatFormat(bits, 1)``. With more than 25 bits a register holds numbers that float32 does not; -2**128, the
-    lowest one unless ``symmetric``, is one as well. With two bits or more, values are fixed points: a register
-    rounded again is the same (-2**e is half a step of its own exponent for ``bits=1``). They have no codes.
+    Every float32 number becomes what ``quantize`` makes of a tensor of that one element in ``BlockFloatFormat(bits,
+    1)``. With more than 25 bits an accumulator holds numbers that float32 does not; the lowest number without
+    ``symmetric``, -2**128, is another one. With two bits or more, rounding a value again does not change it (for
+    ``bits=1``, -2**e is half a step of its own exponent). The values have no codes.
     Source: mptorch's ``block_quantize`` for one element; docs/reference/formats.md#registers-in-block-floating-point.
 
     Raises:
         FormatError: for fields out of range.
+
+    Example:
+        >>> gs.qmatmul(torch.tensor([[1.9]]), torch.ones(1, 1), "bfp(4,1)")  # not 2: the exponent stays that of 1.9
+        tensor([[1.7500]])
     """
 
     bits: int
@@ -82,7 +86,7 @@ class OwnExponentFormat:
 
     @property
     def exponent_bits(self) -> int:
-        """8: the width of a float32's exponent field, whose range E has."""
+        """8: the width of a float32's exponent field. E has the range of that field."""
         return 8
 
     @property
@@ -138,7 +142,7 @@ class OwnExponentFormat:
 
     @property
     def smallest_subnormal(self) -> float:
-        """Smallest step: the smallest positive value, if there is one."""
+        """The smallest step: the smallest positive value, if one exists."""
         return math.ldexp(1.0, self.quantum_exponent)
 
     @property
@@ -162,7 +166,7 @@ class OwnExponentFormat:
         return self.eps
 
     def is_representable(self, value: float | Fraction) -> bool:
-        """Whether a register may hold ``value``: NaN, infinities where they stay, and integers times their step."""
+        """Whether ``value`` is one of the format: NaN, infinities if they are kept, and integers times their step."""
         if isinstance(value, float) and not math.isfinite(value):
             return math.isnan(value) or self.keep_infinity
         exact = as_fraction(self, value)
@@ -185,7 +189,7 @@ class OwnExponentFormat:
     def decode(self, code: Tensor, *, dtype: torch_dtype | None = None) -> Tensor: ...
 
     def decode(self, code: Any, *, dtype: Any = None) -> Any:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -201,7 +205,7 @@ class OwnExponentFormat:
     ) -> Tensor: ...
 
     def encode(self, value: Any, *, rounding: Any = None, overflow: Any = None, seed: int | None = None) -> Any:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -209,7 +213,7 @@ class OwnExponentFormat:
         raise self._codeless(f"encode({value!r})")
 
     def codes(self) -> list[int]:
-        """Refused: there are no codes.
+        """Always an error: these numbers have no codes.
 
         Raises:
             FormatError: always.
@@ -217,7 +221,7 @@ class OwnExponentFormat:
         raise self._codeless("codes()")
 
     def values(self) -> list[float]:
-        """Refused, as ``codes``.
+        """Always an error, as ``codes``.
 
         Raises:
             FormatError: always.
@@ -280,10 +284,15 @@ class OwnExponentFormat:
 
 
 def own_exponent(blocks: BlockFloatFormat) -> tuple[OwnExponentFormat, Rounding]:
-    """The format of single numbers that ``blocks`` of one element are, and their rounding.
+    """The format of single numbers that ``blocks`` with one element each describes, and its rounding.
 
     Raises:
         FormatError: for blocks of more elements: single numbers would share an exponent.
+
+    Example:
+        >>> fmt, rounding = gs.formats.own_exponent(gs.formats.parse("bfp(8,1)/rtz"))
+        >>> fmt, str(rounding)
+        (OwnExponentFormat(bits=8, symmetric=True, keep_infinity=False), 'rtz')
     """
     if blocks.sharing is not Sharing.BLOCK or blocks.block_size != 1:
         few = [] if blocks.symmetric else ["asymmetric"]

@@ -54,27 +54,41 @@ _WORDS = ("ftz", "via", "float", "fixed", "ufixed", "supernormal", "binary8", "b
 
 
 def names() -> list[str]:
-    """Sorted names that ``parse`` knows one by one: named formats, their aliases and registered names.
+    """The sorted names that ``parse`` looks up: named formats, their aliases and registered names.
 
-    Block formats are in ``BLOCK_NAMES``.
+    The names of block formats are in ``BLOCK_NAMES``.
+
+    Example:
+        >>> [name for name in gs.formats.names() if name.startswith("e4m3")]
+        ['e4m3', 'e4m3b11fnuz', 'e4m3fn', 'e4m3fnuz']
     """
     return sorted({**_BUILT_IN, **_REGISTERED})
 
 
 def aliases(fmt: Format) -> list[str]:
-    """Sorted names of ``fmt`` other than ``str(fmt)``."""
+    """The sorted names of ``fmt`` other than ``str(fmt)``.
+
+    Example:
+        >>> gs.formats.aliases(gs.formats.BF16)
+        ['b', 'bf16', 'bfloat16']
+    """
     known = {**_BUILT_IN, **_REGISTERED}
     return sorted(name for name, format in known.items() if format == fmt and name != str(fmt))
 
 
 def register(name: str, fmt: Format) -> None:
-    """Make ``parse(name)`` give ``fmt``, for this process; ``str(fmt)`` stays its canonical name.
+    """Makes ``parse(name)`` give ``fmt`` in this process; ``str(fmt)`` stays its canonical name.
 
     Registering the same pair again does nothing.
 
     Raises:
         FormatError: for a name that is not letters, digits and underscores starting with a letter, that already means
             another format, or that is the name of a rounding or overflow policy.
+
+    Example:
+        >>> gs.formats.register("tiny_float", gs.formats.parse("e2m3"))
+        >>> gs.GemmSpec.parse("tiny_float : fp32")
+        GemmSpec.parse('e2m3 : e8m23')
     """
     if not isinstance(fmt, FORMATS):
         raise format_error(
@@ -101,7 +115,7 @@ def register(name: str, fmt: Format) -> None:
 
 
 def parse(text: str | AnyFormat) -> AnyFormat:
-    """Format named by ``text``; ``parse(str(f)) == f`` for every format, and a format is returned as it is.
+    """The format named by ``text``. ``parse(str(f)) == f`` for every format, and a format is returned as it is.
 
     Case and spaces do not matter, and "torch.float16" is read as "float16". "/ftz" after a float drops its subnormals.
     Names of block formats ("mxfp8_e4m3", "nvfp4", "mx(e3m2)/b16") give a ``BlockFormat``, those of block floating point
@@ -109,8 +123,8 @@ def parse(text: str | AnyFormat) -> AnyFormat:
     "FP[1|4|3,7](_N)", "SBFP<..><..>{16}", "MXFP8[E4M3]{32}", "XP[8,+4](CSN)") is read too.
 
     Raises:
-        FormatError: for an unknown name (the nearest ones are suggested), for numbers that describe no format, and
-            for a name with a rounding or overflow policy, which is a cast.
+        FormatError: for an unknown name (the message suggests the nearest ones), for numbers that describe no format,
+            and for a name with a rounding or overflow policy, which is a cast.
 
     Example:
         >>> str(gs.formats.parse("bfloat16"))
@@ -156,10 +170,14 @@ _READERS: dict[str, Callable[[str], AnyFormat]] = {
 
 
 def parse_scalar(text: str | Format | BlockFloatFormat) -> Format:
-    """``parse`` for formats of single numbers. Blocks of one number, "bfp(8,1)", are an ``OwnExponentFormat`` here.
+    """``parse`` for formats of single numbers. Here "bfp(8,1)", blocks of one number, gives an ``OwnExponentFormat``.
 
     Raises:
         FormatError: as ``parse``, and for block formats.
+
+    Example:
+        >>> gs.formats.parse_scalar("bfp(8,1)")
+        OwnExponentFormat(bits=8, symmetric=True, keep_infinity=False)
     """
     if isinstance(text, FORMATS):
         return text
@@ -266,15 +284,15 @@ def _hint(base: str, written: str) -> str:
 
 
 def parse_cast(text: str | Format | BlockFloatFormat | Cast) -> Cast:
-    """Cast named by ``text``: a format, then at most one each of "/rounding", "/overflow", "/ftz" and "/via(format)",
-    in any order.
+    """The cast named by ``text``: a format, then "/rounding", "/overflow", "/ftz" and "/via(format)".
 
-    ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it is; a format gets the default
-    rne and ``Overflow.INFINITY``. Block floating point is that of single numbers, "bfp(8,1)/sr8" or such a
-    ``BlockFloatFormat``: its format is an ``OwnExponentFormat``, its rounding its own; ``dim`` has no meaning then.
+    Each option may be given once, in any order. ``parse_cast(str(c)) == c`` for every cast. A cast is returned as it
+    is; a format gets the defaults rne and ``Overflow.INFINITY``. Block floating point is that of single numbers,
+    "bfp(8,1)/sr8" or such a ``BlockFloatFormat``: its format is an ``OwnExponentFormat`` with the rounding of the block
+    format; ``dim`` has no meaning then.
 
     Raises:
-        FormatError: for an unknown format or option (the nearest ones are suggested) or a repeated option.
+        FormatError: for an unknown format or option (the message suggests the nearest ones) or a repeated option.
 
     Example:
         >>> gs.formats.parse_cast("fp16/rtz/sat")

@@ -17,9 +17,10 @@ __all__ = ["posit"]
 def posit(n: int, es: int = 2) -> CodebookFormat:
     """The posit format of ``n`` bits with ``es`` exponent bits, "posit(n,es)" in specs.
 
-    Code 2**(n-1) is NaR (here NaN), 0 is zero; the others are signed integers in the order of their values. A number
-    other than zero is never rounded to zero or NaR: it becomes the smallest or largest posit on its side. Between
-    two posits the boundary is the posit of n + 1 bits between them, and what is exactly there becomes the even code.
+    Code 2**(n-1) is NaR (NaN here) and code 0 is zero. The others are signed integers in the order of their values. A
+    number other than zero is never rounded to zero or NaR: it becomes the smallest or largest posit on its side. The
+    boundary between two posits is the posit of n + 1 bits between them. A number exactly at a boundary becomes the
+    posit with the even code.
 
     Args:
         n: 2 to 16.
@@ -30,6 +31,11 @@ def posit(n: int, es: int = 2) -> CodebookFormat:
 
     Source: Posit Working Group, "Standard for Posit Arithmetic (2022)", 3 and 4; es other than 2 as in Gustafson and
     Yonemoto, "Beating Floating Point at its Own Game", 2017.
+
+    Example:
+        >>> fmt = gs.formats.posit(8, 2)
+        >>> fmt.max, gs.quantize(torch.tensor([1e-20, 3.3, 1e30]), fmt)
+        (16777216.0, tensor([5.9605e-08, 3.2500e+00, 1.6777e+07]))
     """
     n, es = check_int("posit", "n", n, 2, 16), check_int("posit", "es", es, 0, 4)
     top = (1 << (n - 1)) - 1

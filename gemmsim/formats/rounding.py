@@ -28,7 +28,19 @@ DEFAULT_RANDOM_BITS = 16
 
 
 class RoundingMode(Enum):
-    """Which neighbour a value between two numbers of the format becomes. Numbers of the format never change."""
+    """The rule that chooses between the two neighbours of a value. Numbers of the format never change.
+
+    To nearest, with ties: ``RNE`` to even, ``RNA`` away from zero, ``RND`` toward -infinity, ``RNU`` toward +infinity.
+    Directed: ``RTZ`` toward zero, ``RU`` up, ``RD`` down. ``RO``: to the neighbour with the odd significand.
+    Stochastic, where nu is the discarded fraction of the ulp and R a random integer, uniform in [0, 2^r):
+    ``SR`` rounds away from zero if floor(nu*2^r) + R >= 2^r, ``SRB`` if floor(nu*2^(r+1)) + 2R + 1 >= 2^(r+1),
+    ``SRC`` if roundTiesToEven(nu*2^r) + R >= 2^r (P3109 v4.0 StochasticA, B and C).
+
+    Example:
+        >>> x = torch.tensor([17.0, -17.0])  # half-way between 16 and 18 in e4m3
+        >>> [gs.quantize(x, f"e4m3/{mode}").tolist() for mode in ("rne", "rna", "rd")]
+        [[16.0, -16.0], [18.0, -18.0], [16.0, -18.0]]
+    """
 
     #: Nearest, ties to the even significand (IEEE 754-2019 4.3.1 roundTiesToEven).
     RNE = "rne"
@@ -66,8 +78,12 @@ class RoundingMode(Enum):
 class Rounding:
     """A rounding mode and, for the stochastic ones, its number of random bits r (1 to 32; 0 means the default, 16).
 
-    nu is the dropped fraction of the ulp and R an integer drawn uniformly from [0, 2^r).
-    Every mode leaves NaN, infinities, zeros and numbers of the format as they are.
+    The docstring of ``RoundingMode`` describes the modes. All of them leave NaN, infinities, zeros and numbers of the
+    format as they are.
+
+    Example:
+        >>> gs.formats.Rounding(gs.formats.RoundingMode.SR, bits=8) == gs.formats.parse_rounding("sr8")
+        True
     """
 
     mode: RoundingMode
@@ -125,7 +141,12 @@ class Rounding:
 
     @classmethod
     def from_json(cls, data: object) -> Rounding:
-        """Rounding written by ``to_json``; ``FormatError`` for anything else."""
+        """The rounding written by ``to_json``; ``FormatError`` for anything else.
+
+        Example:
+            >>> gs.formats.Rounding.from_json("sr8")
+            Rounding(RoundingMode.SR, 8)
+        """
         return parse_rounding(data)
 
 
@@ -157,9 +178,20 @@ Rounding.RNU = Rounding(RoundingMode.RNU)
 
 
 class Overflow(Enum):
-    """What a result beyond the largest finite value, or an infinite input, becomes.
+    """What happens to a result beyond the largest finite value, and to an infinite input.
 
     "Beyond" is decided after rounding with unbounded exponent. NaN stays NaN under every policy.
+    ``INFINITY`` gives infinity where the format has one, otherwise NaN where it has one, otherwise the largest value.
+    For directed roundings it follows IEEE 754-2019, 7.4: rtz gives the largest value, ru and rd depend on the sign. In
+    P3109's finite domain it clamps, although there is NaN.
+    ``SATURATE`` clamps finite results; an infinite input stays infinite in IEEE-like formats and clamps in others.
+    ``PROPAGATE`` clamps finite results; an infinite input stays infinite where the format has infinity.
+    ``CLAMP`` clamps everything, in every format.
+
+    Example:
+        >>> x = torch.tensor([1e6, float("inf")])
+        >>> gs.quantize(x, "fp16/sat"), gs.quantize(x, "fp16/clamp"), gs.quantize(x, "e4m3")
+        (tensor([65504.,    inf]), tensor([65504., 65504.]), tensor([nan, nan]))
     """
 
     #: Infinity where the format has one, else NaN where it has one, else the largest value. Directed roundings follow
@@ -190,7 +222,12 @@ class Overflow(Enum):
 
     @classmethod
     def from_json(cls, data: object) -> Overflow:
-        """Policy written by ``to_json``; ``FormatError`` for anything else."""
+        """The policy written by ``to_json``; ``FormatError`` for anything else.
+
+        Example:
+            >>> gs.formats.Overflow.from_json("sat")
+            Overflow.SATURATE
+        """
         return parse_overflow(data)
 
 
@@ -276,13 +313,18 @@ def is_overflow_name(text: str) -> bool:
 
 
 def parse_rounding(text: object) -> Rounding:
-    """Rounding named by ``text``: "rne", "truncate", "sr" (16 random bits), "sr8", "sr(8)", "srb8".
+    """The rounding named by ``text``: "rne", "truncate", "sr" (16 random bits), "sr8", "sr(8)", "srb8".
 
-    A ``Rounding`` is returned as it is; a ``RoundingMode`` gets its default bits. Case and "-" for "_" do not matter.
+    A ``Rounding`` is returned as it is; a ``RoundingMode`` gets its default bits. Case does not matter, nor "-" for
+    "_".
 
     Raises:
-        FormatError: for an unknown name (the nearest ones are suggested), random bits outside 1..32, and what is no
-            name.
+        FormatError: for an unknown name (the message suggests the nearest ones), random bits outside 1..32, and for
+            what is not a name.
+
+    Example:
+        >>> gs.formats.parse_rounding("truncate"), gs.formats.parse_rounding("sr").bits
+        (Rounding(RoundingMode.RTZ), 16)
     """
     if isinstance(text, Rounding):
         return text
@@ -307,12 +349,16 @@ def parse_rounding(text: object) -> Rounding:
 
 
 def parse_overflow(text: object) -> Overflow:
-    """Overflow policy named by ``text``: ``"infinity"``, ``"sat"``, ``"satprop"``, ``"clamp"`` or an alias.
+    """The overflow policy named by ``text``: ``"infinity"``, ``"sat"``, ``"satprop"``, ``"clamp"`` or an alias.
 
     An ``Overflow`` is returned as it is.
 
     Raises:
-        FormatError: for an unknown name (the nearest ones are suggested), and what is no name.
+        FormatError: for an unknown name (the message suggests the nearest ones), and for what is not a name.
+
+    Example:
+        >>> gs.formats.parse_overflow("sat")
+        Overflow.SATURATE
     """
     if isinstance(text, Overflow):
         return text

@@ -25,21 +25,25 @@ class ScaledBlockFormat:
     Args:
         element: a ``FiniteFloatFormat`` without flush and absolute, with the default bias; or a cast to
             ``fixed(bits,0,symmetric)`` or ``fixed(bits,0,unbounded)`` of 2 to 24 bits.
-        scaler: None for float elements; the format that the scale of integers is rounded to, not stochastic.
-        block_size: elements to a scale.
-        dim: the dimension that blocks lie along.
+        scaler: None for float elements; for integers the format that the scale is rounded to, not stochastic.
+        block_size: elements per scale.
+        dim: the dimension along which blocks lie.
 
-    Floats: the scale is 2**(E - 2**(exponent_bits-1)) with E = floor(log2 of the largest finite magnitude), 127 if
-    that is zero; element = grid(x / scale) * scale, exact but for the one rounding to the grid, with an unlimited range
-    of scales. NaN stays, infinities become the largest number of their block.
-    Integers: with hi = 2**(bits-1) - 1 and c = max|block| / hi, an element is integer(x / c) * scaler(c), where each of
-    the three operations and the scale is rounded to binary32. A block with c = 0 or a NaN stays as it is; an infinity
-    makes the finite elements zero and is NaN itself.
-    Tensors of float64 are first rounded to binary32 (nearest even).
+    Floats: the scale is 2**(E - 2**(exponent_bits-1)) with E = floor(log2 of the largest finite magnitude), or 127 if
+    that is zero. An element is grid(x / scale) * scale: only the rounding to the grid is inexact. The range of scales
+    is unlimited. NaN stays, and infinities become the largest number of their block. Integers: with hi = 2**(bits-1) -
+    1 and c = max|block| / hi, an element is integer(x / c) * scaler(c). Each of the three operations and the scale is
+    rounded to binary32. A block with c = 0 or with a NaN stays as it is. An infinity makes the finite elements of its
+    block zero and becomes NaN itself. Tensors of float64 are first rounded to binary32 (nearest even).
     Source: d-Matrix's numerical formats, docs/reference/formats.md#d-matrixs-formats.
 
     Raises:
-        FormatError: for fields of other types or out of range.
+        FormatError: for fields of the wrong type or out of range.
+
+    Example:
+        >>> fmt = gs.formats.ScaledBlockFormat(gs.formats.FiniteFloatFormat(2, 1), block_size=4)
+        >>> gs.quantize(torch.tensor([0.1, 0.2, 0.3, 0.8]), fmt)
+        tensor([0.1250, 0.1875, 0.2500, 0.7500])
     """
 
     element: FiniteFloatFormat | Cast
@@ -84,7 +88,7 @@ class ScaledBlockFormat:
 
     @property
     def rounding(self) -> Rounding:
-        """Of the elements."""
+        """The rounding of the elements."""
         return self.element.rounding
 
     @property
@@ -96,7 +100,7 @@ class ScaledBlockFormat:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the scale's."""
+        """Stored bits per value, with its part of the scale."""
         return self.bits + (8 if self.scaler is None else self.scaler.bits_per_value) / self.block_size
 
     @property

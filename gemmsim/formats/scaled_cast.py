@@ -26,7 +26,17 @@ _MOST = (1 << 31) - 1
 
 
 class ScaledCastRule(Enum):
-    """How the largest magnitude of a block becomes its scale; max is the cast's largest number over 2^margin."""
+    """How the largest magnitude of a block, amax, gives its scale; max is the cast's largest number over 2^margin.
+
+    ``AMAX``: s = max / amax; elements are the cast of x * s, their values are multiplied by 1 / s.
+    ``DIVIDE``: d = amax / max; elements are the cast of x / d, their values are multiplied by d.
+    ``FLOOR``: d = 2^(floor(log2 amax) - emax), as in OCP MX rev. 1.0, 6.3.
+    ``NVFP4``: d = e4m3(amax / max / T), with T = (amax of the tensor) / (448 max).
+
+    Example:
+        >>> gs.formats.parse("e4m3/sat@1x128/divide").rule
+        ScaledCastRule.DIVIDE
+    """
 
     AMAX = "amax"  # s = max / amax, elements x * s, values times 1 / s
     DIVIDE = "divide"  # d = amax / max, elements x / d, values times d
@@ -50,32 +60,37 @@ _WORDS = {
 
 @dataclass(frozen=True, repr=False)
 class ScaledCast:
-    """Elements in the format of ``cast``, after a division by a scale that ``rows`` by ``terms`` of a matrix share.
+    """A cast of elements after division by a scale that ``rows`` by ``terms`` elements of a matrix share.
 
     Args:
         cast: of the elements: a float or fixed-point format with its rounding and overflow policy.
-        rows: rows of a block, of the operand a; columns, of the operand b. 0: all.
+        rows: rows of a block of the operand a; columns of the operand b. 0: all.
         terms: terms of a block along the sum of the product. 0: all.
-        rule: how a block's largest finite magnitude (amax) becomes its scale.
-        power: the scale is a power of two: the largest at most s (rule amax), the least at least d (rule divide).
+        rule: how a block's largest finite magnitude (amax) gives its scale.
+        power: the scale is a power of two: the largest one up to s (rule amax), the least one from d on (rule divide).
         margin: max is the largest number of the cast's format over 2^margin.
-        least: amax is at least this; 0: a block of zeros has the scale 1.
+        least: lower limit of amax. With 0 a block of zeros has the scale 1.
         hadamard: terms of an orthonormal Hadamard transform along the sum, made first; 0: none. Both operands of a
-            product need the same one: it changes the elements, and not the exact product.
-        signs: seed of the signs that terms are multiplied with before the transform; None: all +1.
+            product need the same one: it changes the elements, but not the exact product.
+        signs: seed of the signs that terms are multiplied by before the transform; None: all +1.
         gain: a factor on elements before their cast, whose inverse multiplies the values.
-        stored: the operand is what this scaled cast keeps of it, with blocks along the other dimension: a tensor that
-            was quantised for another product before.
+        stored: a scaled cast with blocks along the other dimension, made first: the operand is a tensor that was
+            quantised for another product before.
         dim: the dimension that the sum runs along.
-        delayed: the scale of the whole tensor is that of the largest amax of so many calls before ("delayed scaling"),
-            which a layer or an emulated model keeps; 0: amax is that of the tensor itself.
+        delayed: the number of earlier calls whose largest amax gives the scale of the whole tensor ("delayed scaling").
+            A layer or an emulated model keeps this history. 0: amax is that of the tensor itself.
 
-    Blocks at the ends of a matrix may be smaller. Tensors of more dimensions have blocks in each of their matrices, but
-    for "tensor" (rows and terms 0), one block in all. Everything is computed in binary32; float64 is rounded to that
-    first. NaN and infinities do not count for amax; NaN stays, and infinities become what the cast makes of them.
+    Blocks at the ends of a matrix may be smaller. A tensor of more dimensions has blocks in each of its matrices,
+    except that "tensor" (rows and terms 0) is one block in all. Everything is computed in binary32; float64 is rounded
+    to that first. NaN and infinities do not count for amax. NaN stays NaN, and the cast decides what infinities become.
 
     Raises:
-        FormatError: for fields of other types or out of range, or that do not go together.
+        FormatError: for fields of the wrong type or out of range, and for fields that do not go together.
+
+    Example:
+        >>> fmt = gs.formats.parse("e4m3/sat@tensor")
+        >>> gs.quantize(torch.tensor([[0.001, 0.01, 0.1]]), fmt)  # 0.1 becomes 448, scaled
+        tensor([[0.0010, 0.0098, 0.1000]])
     """
 
     cast: Cast
@@ -146,8 +161,10 @@ class ScaledCast:
 
     @property
     def block_format(self) -> BlockFormat | None:
-        """The block format in which elements and scales are stored; None where scales are binary32 numbers, or blocks
-        reach over all terms."""
+        """The block format that stores elements and scales.
+
+        None where scales are binary32 numbers, or blocks contain all terms.
+        """
         fmt = self.cast.format
         if self.terms == 0 or not (self.power or self.rule in (ScaledCastRule.FLOOR, ScaledCastRule.NVFP4)):
             return None
@@ -170,7 +187,7 @@ class ScaledCast:
 
     @property
     def rounding(self) -> Rounding:
-        """Of the elements."""
+        """The rounding of the elements."""
         return self.cast.rounding
 
     @property
@@ -185,7 +202,7 @@ class ScaledCast:
 
     @property
     def bits_per_value(self) -> float:
-        """Stored bits to a value, with a share of the scale's."""
+        """Stored bits per value, with its part of the scale."""
         scale = 8 if self.power or self.rule in (ScaledCastRule.FLOOR, ScaledCastRule.NVFP4) else 32
         return self.bits + (scale / (self.rows * self.terms) if self.rows and self.terms else 0.0)
 

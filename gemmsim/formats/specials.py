@@ -10,7 +10,19 @@ __all__ = ["Specials", "parse_specials"]
 
 
 class Specials(Enum):
-    """Where a float format keeps infinities and NaN. The members decide what overflow can produce."""
+    """The codes of a float format that are not finite numbers. They decide what overflow can produce.
+
+    ``IEEE``: the top exponent field is infinity (trailing bits zero) or NaN; there is -0. ``NAN_ONLY``: the all-ones
+    code of each sign is NaN; no infinity; there is -0 (OCP OFP8 rev. 1.0, E4M3). ``FNUZ``: the code of -0 is the only
+    NaN; no infinity, no -0 (arXiv:2206.02915). ``NONE``: every code is finite; there is -0 if signed (OCP MX rev. 1.0,
+    FP6 and FP4). ``P3109_EXTENDED``, ``P3109_FINITE``: NaN at 2^(K-1) (signed) or 2^K-1 (unsigned), no -0; infinities
+    at the ends in the extended domain only. ``SCALE``: unsigned powers of two; no zero, no infinity, the all-ones code
+    is NaN (OCP MX rev. 1.0, E8M0).
+
+    Example:
+        >>> gs.formats.E4M3.specials, gs.formats.E4M3FNUZ.specials
+        (<Specials.NAN_ONLY: 'nan_only'>, <Specials.FNUZ: 'fnuz'>)
+    """
 
     #: Top exponent field is reserved: trailing bits zero = infinity, else NaN; has -0 (IEEE 754-2019, 3.4).
     IEEE = "ieee"

@@ -21,7 +21,15 @@ _FLOAT32_LOWEST, _FLOAT32_HIGHEST = -149, 127
 
 
 class PowerTie(Enum):
-    """Which of two powers of two a value half-way between them becomes, rounded to nearest even."""
+    """The power of two that a value half-way between two of them becomes when rounded to nearest even.
+
+    ``AWAY``: the larger one, also between 0 and the smallest value. ``EVEN_EXPONENT``: the one with the even exponent,
+    and 0 below the smallest value.
+
+    Example:
+        >>> gs.formats.SupernormalFormat(4, 3).tie
+        PowerTie.AWAY
+    """
 
     AWAY = "away"  # the larger one, also between 0 and the smallest value
     EVEN_EXPONENT = "even_exponent"  # the one with the even exponent; 0 below the smallest value
@@ -40,20 +48,26 @@ class SupernormalFormat(MagnitudeFormat):
     Args:
         exponent_bits: width of the exponent field, 1 to 8; the bias is 2**(exponent_bits-1).
         trailing_bits: width of the significand field, 1 to 23.
-        lower, upper: how many exponent codes at the bottom and at the top are spent on powers of two, 1 to 8: each
-            gives 2**trailing_bits of them instead of one binade. The lowest code is zero.
+        lower, upper: how many exponent codes at the bottom and at the top are spent on powers of two, 1 to 8. Each code
+            gives 2**trailing_bits powers of two instead of one binade. The lowest code is zero.
         saturate: use the highest code, which otherwise is infinity, for one more power of two.
-        tie: of ``rne`` between two powers of two.
+        tie: the choice of ``rne`` between two powers of two.
         within_float32: leave out the powers of two that float32 does not hold, below 2**-149 and above 2**127.
 
     With emin = 1 - bias + lower - 1 and emax = bias - 2 - (upper - 1), the values are (1 + k*2**-trailing_bits) * 2**e
-    for emin <= e <= emax, and 2**e for e from emin - lower*2**trailing_bits + 1 to emin - 1 and from emax + 1 to
-    emax + upper*2**trailing_bits - 1 (one more if ``saturate``), all with a sign, and +0 and -0. There is no NaN code.
+    for emin <= e <= emax. The powers 2**e are values for e from emin - lower*2**trailing_bits + 1 to emin - 1 and from
+    emax + 1 to emax + upper*2**trailing_bits - 1 (one more if ``saturate``). All have a sign, and there are +0 and -0.
+    There is no NaN code.
     Source: mptorch's SuperNormalFloat, docs/reference/formats.md#supernormal-floats.
 
     Raises:
         FormatError: for fields out of range, for more codes spent than there are, and where float64 does not hold
             every value, unless ``within_float32``.
+
+    Example:
+        >>> fmt = gs.formats.SupernormalFormat(exponent_bits=4, trailing_bits=3)
+        >>> fmt.max, fmt.smallest_subnormal  # e4m3 ends at 448 and 2**-9
+        (8192.0, 6.103515625e-05)
     """
 
     exponent_bits: int
@@ -110,7 +124,7 @@ class SupernormalFormat(MagnitudeFormat):
 
     @property
     def last_binade(self) -> int:
-        """Exponent of the highest binade with ``p`` bits; ``first_binade - 1`` if there is none."""
+        """Exponent of the highest binade with ``p`` bits; ``first_binade - 1`` without one."""
         return self.bias - 1 - self.upper
 
     @property

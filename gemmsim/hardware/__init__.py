@@ -1,9 +1,9 @@
 """Matrix instructions of real chips: what is known of their arithmetic as data, and an exact model of it.
 
 ``instruction``, ``instructions``, ``families`` and ``largest`` look the tables up; ``mma`` computes on raw bits.
-The facts come from a published software model. Each row says what else is known of it (``Source``), and whether outputs
-of the chip itself confirm it.
-The tables need the standard library alone; torch is loaded with ``mma``.
+The facts come from a published software model. Each row has its source and evidence (``Source``), among them whether
+outputs of the chip itself confirm it.
+The tables only need the standard library; ``mma`` loads torch.
 """
 
 from __future__ import annotations

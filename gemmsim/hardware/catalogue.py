@@ -24,9 +24,15 @@ ARCHITECTURES: tuple[str, ...] = tuple(dict.fromkeys(family.arch for family in F
 
 @dataclass(frozen=True)
 class Op:
-    """What an op takes in: the rows of these units with that scale format and block (None: without scales).
+    """The rows of the tables that an op covers: those of these units, scale format and block.
 
-    kind: of those rows, the ones of that kind; None for all.
+    Without a scale format and block (None), the rows without scales.
+
+    kind: only the rows of that kind; None for all.
+
+    Example:
+        >>> gs.hardware.OPS["mxf4nvf4"].scale, gs.hardware.OPS["mxf4nvf4"].block
+        ('ue4m3', 16)
     """
 
     units: tuple[str, ...]
@@ -35,7 +41,12 @@ class Op:
     kind: str | None = None
 
     def takes_in(self, one: Family | Instruction) -> bool:
-        """Whether ``one`` belongs to this op."""
+        """Whether ``one`` belongs to this op.
+
+        Example:
+            >>> gs.hardware.OPS["wgmma"].takes_in(gs.hardware.largest("hopper", "wgmma", "fp16"))
+            True
+        """
         fits = self.kind is None or self.kind == one.kind
         return one.unit in self.units and (one.scale, one.block) == (self.scale, self.block) and fits
 
@@ -80,7 +91,12 @@ def _architecture(arch: str) -> str:
 
 
 def families(arch: str | None = None) -> tuple[Family, ...]:
-    """The rows of the tables, of one architecture or all. ``HardwareError`` for an unknown architecture."""
+    """The rows of the tables, of one architecture or all. ``HardwareError`` for an unknown architecture.
+
+    Example:
+        >>> [(one.unit, one.operands) for one in gs.hardware.families("volta")]
+        [('mma', (('f16', 'f16'),))]
+    """
     if arch is None:
         return FAMILIES
     key = _architecture(arch)
@@ -107,7 +123,12 @@ def _without_kind() -> dict[tuple[str, str], Instruction]:
 
 
 def instructions(arch: str | None = None) -> tuple[Instruction, ...]:
-    """All instructions, of one architecture or all. ``HardwareError`` for an unknown architecture."""
+    """All instructions, of one architecture or all. ``HardwareError`` for an unknown architecture.
+
+    Example:
+        >>> [one.name for one in gs.hardware.instructions("volta")]
+        ['mma.m8n8k4.f32.f16.f16.f32', 'mma.m8n8k4.f16.f16.f16.f16', 'mma.m8n8k4.f32.f16.f16.f16']
+    """
     key = None if arch is None else _architecture(arch)
     return tuple(one for one in _by_name().values() if key in (None, one.arch))
 
@@ -120,11 +141,16 @@ _FREE_SHAPE = re.compile(r"^(wgmma|tcgen05mma(?:_block_scale)?)\.m(?:64|128|256)
 def instruction(arch: str, name: str) -> Instruction:
     """The instruction ``name`` of ``arch``, such as ``("hopper", "wgmma.m64n8k16.f32.bf16.bf16")``.
 
-    m and n of wgmma and tcgen05 names are free; ``.kind::...`` may be left out, and the first such row is meant.
+    m and n of wgmma and tcgen05 names are free. Without ``.kind::...`` the name means the first such row.
 
     Raises:
-        HardwareError: for other architectures and names; the nearest ones are suggested.
-        TypeError: for a name that is no string.
+        HardwareError: for other architectures and names; the message suggests the nearest ones.
+        TypeError: for a name that is not a string.
+
+    Example:
+        >>> found = gs.hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3")
+        >>> found.k, found.model.kept, found.source.chips  # 13 fraction bits are kept
+        (32, 13, ('H100', 'H200'))
     """
     key = _architecture(arch)
     if not isinstance(name, str):
@@ -158,12 +184,16 @@ def largest(arch: str, op: str, a: object, b: object = None, *, out: object = "f
 
     op: mma, wgmma, tcgen05, mfma, or a kind: f8f6f4, or a block-scaled one: mxf8f6f4 and mxf4 (one ue8m0 scale for 32
     elements), mxf4nvf4 (one ue4m3 for 16). a, b, out: names (ours or the vendors') or formats; b defaults to a; out is
-    the format of C and D. Where several have that K (AMD), the one with most products a step, then the first in the
-    tables.
+    the format of C and D. If several instructions have that K (AMD), the result is the one with most products per step,
+    then the first one in the tables.
 
     Raises:
-        HardwareError: if there is none; it says what the op takes.
+        HardwareError: if there is none; the message says what the op takes.
         FormatError: if a format does not exist.
+
+    Example:
+        >>> gs.hardware.largest("ampere", "mma", "bf16").name
+        'mma.m16n8k16.f32.bf16.bf16.f32'
     """
     key = _architecture(arch)
     word = op.strip().lower() if isinstance(op, str) else op

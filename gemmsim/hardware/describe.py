@@ -9,7 +9,12 @@ __all__ = ["table"]
 
 
 def table() -> str:
-    """All rows as a Markdown table; the last column says what confirms the rule (``Source.short``)."""
+    """All rows as a Markdown table; the last column says what confirms the rule (``Source.short``).
+
+    Example:
+        >>> len(gs.hardware.table().splitlines()) - 2 == len(gs.hardware.families())  # two lines of heading
+        True
+    """
     lines = [
         "| arch | unit | shapes (products per step) | operands | C -> D | blocks | one step | evidence |",
         "|---|---|---|---|---|---|---|---|",

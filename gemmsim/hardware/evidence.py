@@ -12,7 +12,12 @@ __all__ = ["Evidence", "Source", "source_of"]
 
 
 class Evidence:
-    """The five degrees, strongest first; ``Source.evidence`` is one of them."""
+    """The five degrees of evidence, strongest first; ``Source.evidence`` is one of them.
+
+    Example:
+        >>> gs.hardware.largest("hopper", "wgmma", "e4m3").source.evidence == gs.hardware.Evidence.RECORDED
+        True
+    """
 
     COMPARED = "compared on a chip"
     RECORDED = "silicon recorded"
@@ -23,11 +28,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a row's facts come from.
+    """The source of a row's facts.
 
-    rule: the publication whose rule it is. evidence: one of the five of ``Evidence``. chips: on which it was compared
-    or recorded, or which are replayed. outputs: how many outputs of chips are equal, all of them; files that hold the
-    same numbers count once. by: who compared, recorded or replays, and what inputs. note: what else is known.
+    rule: the publication of the rule. evidence: one of the five of ``Evidence``. chips: those on which the rule was
+    compared or recorded, or which a model replays. outputs: the number of chip outputs that were compared, all of them
+    equal; files that hold the same numbers count once. by: who compared, recorded or replays, with what inputs. note:
+    further facts.
+
+    Example:
+        >>> source = gs.hardware.largest("hopper", "wgmma", "e4m3").source
+        >>> source.chips, source.outputs, source.silicon
+        (('H100', 'H200'), 5000, True)
     """
 
     rule: str

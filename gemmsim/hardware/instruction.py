@@ -14,7 +14,12 @@ __all__ = ["Family", "Instruction", "Result", "Shape"]
 
 @dataclass(frozen=True)
 class Shape:
-    """Shape as instruction names spell it, K of one instruction, and products per step (K, or half of it)."""
+    """A shape as instruction names write it, K of one instruction, and products per step (K, or half of it).
+
+    Example:
+        >>> gs.hardware.families("volta")[0].shapes
+        (Shape(text='m8n8k4', k=4, products=4),)
+    """
 
     text: str
     k: int
@@ -23,7 +28,12 @@ class Shape:
 
 @dataclass(frozen=True)
 class Result:
-    """Formats of c and d, the name of the conversion, and the model's ``least`` for it, where it has one."""
+    """The formats of c and d, the name of the conversion, and the model's ``least`` for it, if it has one.
+
+    Example:
+        >>> gs.hardware.families("volta")[0].results[0]
+        Result(c='f32', d='f32', out='rz23', least=-131)
+    """
 
     c: str
     d: str
@@ -51,6 +61,11 @@ class Instruction:
 
     kind: NVIDIA's word for the family of operands, None where the name has none. scale, block: format of the block
     scales and elements per scale, None without scales.
+
+    Example:
+        >>> one = gs.hardware.largest("blackwell", "mxf4nvf4", "e2m1")
+        >>> one.name, one.k, one.scale, one.block
+        ('tcgen05mma_block_scale.m128n8k64.kind::mxf4nvf4.block16.f32.e2m1.e2m1.ue4m3', 64, 'ue4m3', 16)
     """
 
     arch: str
@@ -81,10 +96,15 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Family:
-    """A row of the tables: instructions that differ in shape, operand pair and accumulator only.
+    """A row of the tables: instructions that differ only in shape, operand pair and accumulator.
 
-    model: the step; products, conversion and ``least`` are filled in per instruction. vectors: whether this project's
+    model: the step; products, conversion and ``least`` depend on the instruction. vectors: whether this project's test
     vectors hold outputs of the row.
+
+    Example:
+        >>> family = gs.hardware.families("turing")[0]
+        >>> family.unit, [one.name for one in family.instructions()][:2]
+        ('mma', ['mma.m8n8k4.f32.f16.f16.f32', 'mma.m8n8k4.f16.f16.f16.f16'])
     """
 
     arch: str

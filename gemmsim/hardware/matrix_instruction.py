@@ -54,18 +54,24 @@ def mma(
 ) -> Tensor:
     """The codes of D = A @ B + C as ``instruction`` of ``arch`` computes it, K / k times in a row along K.
 
-    a (..., m, K), b (..., K, n), c (..., m, n): raw bits in unsigned (or signed) integers of the operand's width;
-    e2m1 two a byte along K, low nibble first; in kinds f8f6f4 and mxf8f6f4 one a byte, in its bits 5:2 (e3m2 and e2m3
-    in bits 5:0). m and n are free, K is any positive multiple of the instruction's k,
-    leading dimensions broadcast. scale_a (..., m, K / block), scale_b (..., K / block, n): uint8, for block-scaled
-    instructions. The result is unsigned, of D's width, on the CPU or wherever the operands are.
+    a (..., m, K), b (..., K, n), c (..., m, n): raw bits in unsigned (or signed) integers of the operand's width. e2m1
+    has two elements per byte along K, low nibble first; in kinds f8f6f4 and mxf8f6f4 it has one per byte, in its bits
+    5:2 (e3m2 and e2m3 in bits 5:0). m and n are free, K is any positive multiple of the instruction's k, and leading
+    dimensions broadcast. scale_a (..., m, K / block), scale_b (..., K / block, n): uint8, for block-scaled
+    instructions. The result is unsigned, of D's width, on the device of the operands.
 
-    NaN, infinity, -0 and overflow are those of the instruction's model (docs/reference/hardware.md); AMD's NaN bits
-    are not known, 0x7FC00000 stands for them. Several instructions need C and D of one format.
+    NaN, infinity, -0 and overflow are those of the instruction's model (docs/reference/hardware.md). AMD's NaN bits are
+    not known; 0x7FC00000 stands for them. Several instructions in a row require C and D of one format.
 
     Raises:
         HardwareError (ValueError): for what the tables or the instruction do not allow.
         TypeError: for wrong dtypes.
+
+    Example:
+        >>> one = torch.full((1, 32), 0x38, dtype=torch.uint8)  # 1.0 in e4m3
+        >>> c = torch.zeros(1, 1, dtype=torch.int32)
+        >>> gs.hardware.mma("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3", one, one.mT, c).view(torch.float32)
+        tensor([[32.]])
     """
     row = find(arch, instruction)
     a_kind, b_kind, c_kind, d_kind = row.operands

@@ -15,13 +15,16 @@ __all__ = ["OPERANDS", "Operand", "operand", "operand_for", "twin_of"]
 class Operand:
     """A number format as an instruction stores it.
 
-    name: the vendors' word, as in instruction names.
-    format: the values; for tf32 and xf32 those that are left after the truncation.
-    storage: the format whose codes are stored; its exponent field is that of ``format``.
-    width: bits of one element. packed: elements in a byte (2 for e2m1, low nibble first). padded: bits of a byte below
-    the element, where one of fewer bits lies in it; those above are ignored, too.
-    dropped: low bits of the stored code that the instruction clears first (truncation toward zero).
-    signed: False where the sign bit is ignored (ue4m3) or absent (ue8m0).
+    name: the vendors' word, as in instruction names. format: the values; for tf32 and xf32 those that are left after
+    the truncation. storage: the format whose codes are stored; its exponent field is that of ``format``. width: bits of
+    one element. packed: elements in a byte (2 for e2m1, low nibble first). padded: bits of a byte below an element of
+    fewer bits; the bits above it are ignored, too. dropped: low bits of the stored code that the instruction clears
+    first (truncation toward zero). signed: False where the sign bit is ignored (ue4m3) or absent (ue8m0).
+
+    Example:
+        >>> tf32 = gs.hardware.OPERANDS["tf32"]
+        >>> tf32.width, tf32.dropped, str(tf32.format)  # a float32 without its low 13 bits
+        (32, 13, 'e8m10')
     """
 
     name: str
@@ -98,9 +101,13 @@ _TWINS = (("e4m3", "e4m3fnuz"), ("e5m2", "e5m2fnuz"), ("tf32", "xf32"))
 
 
 def twin_of(format: object) -> str | None:
-    """The operand that the other vendor's chips have in place of ``format`` (a name or a format); None if none has.
+    """The operand that the other vendor's chips have instead of ``format`` (a name or a format); None if there is none.
 
-    e4m3 and e4m3fnuz, e5m2 and e5m2fnuz, tf32 and xf32 stand for each other.
+    The pairs are e4m3 and e4m3fnuz, e5m2 and e5m2fnuz, tf32 and xf32.
+
+    Example:
+        >>> gs.hardware.twin_of("e4m3"), gs.hardware.twin_of("bf16")
+        ('e4m3fnuz', None)
     """
     name = format.strip().lower() if isinstance(format, str) else ""
     try:

@@ -24,7 +24,13 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Probe:
-    """One set-up. terms: (k, a_k, b_k); expect: the result's code; otherwise: what another outcome means."""
+    """One test product for a chip. terms: (k, a_k, b_k); expect: the result's code; otherwise: what other results mean.
+
+    Example:
+        >>> probe = gs.hardware.PROBES[0]
+        >>> probe.instruction, probe.terms, probe.expected_value
+        ('wgmma.m64n8k32.f32.e4m3.e4m3', ((0, -1.0, 1.0), (1, 0.015625, 0.0078125)), 0.0001220703125)
+    """
 
     number: int
     arch: str

@@ -29,9 +29,15 @@ LEAST_EXPONENT = -252
 class Conversion:
     """The one conversion at the end of a step.
 
-    operand: the register's format. fraction_bits: how many of its fraction bits are kept. nearest: to nearest even,
-    otherwise toward zero. Subnormals are kept; beyond the largest finite value lies infinity, toward zero as well. A
-    sum of zero gives +0; one that is rounded to zero +0 as well, or with ``signed`` a zero of its sign.
+    operand: the accumulator's format. fraction_bits: how many of its fraction bits are kept. nearest: to nearest even,
+    otherwise toward zero. Subnormals are kept. A result beyond the largest finite value becomes infinity, with
+    truncation too. A sum of zero gives +0. A sum that is rounded to zero gives +0 as well, or with ``signed`` a zero of
+    its sign.
+
+    Example:
+        >>> one = gs.hardware.CONVERSIONS["e8m13"]
+        >>> one.operand, one.fraction_bits, one.nearest
+        ('f32', 13, False)
     """
 
     name: str
@@ -57,7 +63,13 @@ CONVERSIONS: dict[str, Conversion] = {
 
 @dataclass(frozen=True)
 class Model:
-    """products: how many a step consumes. out: name of the conversion."""
+    """The base class of the models of one step. products: products per step. out: name of the conversion.
+
+    Example:
+        >>> model = gs.hardware.largest("hopper", "wgmma", "e4m3").model
+        >>> model.products, model.out, isinstance(model, gs.hardware.Model)
+        (32, 'e8m13', True)
+    """
 
     products: int
     out: str
@@ -74,10 +86,13 @@ class Model:
 
 @dataclass(frozen=True)
 class FusedBlock(Model):
-    """All addends, c too, are cut toward zero ``kept`` (F) fraction bits below the largest exponent, then added.
+    """All addends, c too, are truncated ``kept`` (F) fraction bits below the largest exponent, then added exactly.
 
-    Addends that are zero have no exponent; the largest exponent counts as ``least`` where it is smaller, or there is
-    none.
+    Addends that are zero have no exponent. The largest exponent counts as ``least`` if it is smaller or there is none.
+
+    Example:
+        >>> gs.hardware.largest("hopper", "wgmma", "e4m3").model
+        FusedBlock(products=32, out='e8m13', kept=13, least=-133)
     """
 
     kept: int
@@ -97,7 +112,11 @@ class FusedBlock(Model):
 class TwoBlocks(FusedBlock):
     """Products of binary16 numbers whose k mod 4 is 0 or 1, then the others: two fused blocks, the first from +0.
 
-    c is added last, by one addition to nearest even in the register's format.
+    c is added last, by one addition to nearest even in the accumulator's format.
+
+    Example:
+        >>> gs.hardware.largest("hopper", "mma", "e4m3").model
+        TwoBlocks(products=32, out='rz23', kept=25, least=-133)
     """
 
     @property
@@ -112,8 +131,12 @@ class TwoBlocks(FusedBlock):
 class ScaledGroups(FusedBlock):
     """Groups of products are summed exactly, multiplied by both scale significands, and enter a fused block.
 
-    Only the scales' exponents align, of groups with a product and scales other than zero. ``group``: products in a
-    group.
+    Only the exponents of the scales decide the alignment, of groups with a product and scales other than zero.
+    ``group``: products in a group.
+
+    Example:
+        >>> gs.hardware.largest("blackwell", "mxf4nvf4", "e2m1").model.group
+        16
     """
 
     group: int = 16
@@ -125,7 +148,12 @@ class ScaledGroups(FusedBlock):
 
 @dataclass(frozen=True)
 class ExactSum(Model):
-    """The products and c are summed exactly and rounded once."""
+    """The products and c are summed exactly and rounded once.
+
+    Example:
+        >>> gs.hardware.largest("cdna1", "mfma", "bf16").model
+        ExactSum(products=2, out='rne23')
+    """
 
     @property
     def words(self) -> str:
@@ -134,9 +162,13 @@ class ExactSum(Model):
 
 @dataclass(frozen=True)
 class PairwiseTree(Model):
-    """Products rounded to binary32, summed pairwise in binary32, the total added to c; all to nearest even.
+    """Products are rounded to binary32, summed pairwise in binary32, and the total is added to c; all to nearest even.
 
-    Subnormal operands and c become +0, subnormal intermediates a zero of their sign.
+    Subnormal operands and c become +0, subnormal intermediate results a zero of their sign.
+
+    Example:
+        >>> gs.hardware.largest("cdna2", "mfma", "bf16").model
+        PairwiseTree(products=4, out='rne23')
     """
 
     @property
@@ -146,14 +178,18 @@ class PairwiseTree(Model):
 
 @dataclass(frozen=True)
 class FlooredSum(Model):
-    """Products are cut toward zero ``kept`` bits below their own largest exponent and summed; total and c are floored.
+    """Products are truncated ``kept`` bits below their own largest exponent and summed; total and c are floored.
 
     Products that are zero have no exponent; c has at least -126, that of zero and of subnormals.
 
     total_bits, addend_bits: fraction bits of the total and of c below the larger of both exponents. The sum of these
-    two is floored to ``sum_bits`` fraction bits below its own exponent (at least -126) before it is converted.
-    halves: even and odd products are summed apart and each is floored ``kept`` bits below the larger exponent of both.
-    window: c is dropped if its exponent is more than that below the larger exponent; None never drops it.
+    two is floored to ``sum_bits`` fraction bits below its own exponent (at least -126) before it is converted. halves:
+    even and odd products are summed separately, and each sum is floored ``kept`` bits below the larger exponent of
+    both. window: c is dropped if its exponent is more than that below the larger exponent; None never drops it.
+
+    Example:
+        >>> gs.hardware.largest("cdna3", "mfma", "e4m3fnuz").model.halves
+        True
     """
 
     kept: int = 24
@@ -176,7 +212,12 @@ class FlooredSum(Model):
 
 @dataclass(frozen=True)
 class FmaChain(Model):
-    """One fused multiply-add after the other, k ascending, to nearest even."""
+    """A sequential chain of fused multiply-adds, k ascending, to nearest even.
+
+    Example:
+        >>> [one.name for one in gs.hardware.instructions("cdna1") if isinstance(one.model, gs.hardware.FmaChain)][:2]
+        ['mfma.f32_32x32x2f32', 'mfma.f32_32x32x1f32']
+    """
 
     @property
     def words(self) -> str:

@@ -22,9 +22,15 @@ __all__ = ["StepTrace", "Term", "Trace", "trace"]
 
 @dataclass(frozen=True)
 class Term:
-    """One addend. value = kept * 2**grid + lost; ``shift``: places below the largest exponent.
+    """One addend: value = kept * 2**grid + lost. ``shift``: places below the largest exponent.
 
-    An addend that is zero has neither.
+    The exponent and shift of an addend that is zero are None.
+
+    Example:
+        >>> one = gs.hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3")
+        >>> step = gs.hardware.trace(one, [0x78, 0x01], [0x38, 0x38], 0).steps[0]  # 256 and 2**-9
+        >>> step.terms[1].shift, step.terms[1].kept, step.terms[1].lost
+        (14, 0, Fraction(1, 512))
     """
 
     name: str
@@ -39,8 +45,14 @@ class Term:
 class StepTrace:
     """One step. largest: E. grid: exponent of the last bit that addends keep. total: their sum, in units of 2**grid.
 
-    register: its code after the conversion. Terms are empty, and the three others None, where specials decide, or the
-    model has no common exponent.
+    register: the accumulator's code after the conversion. Where special values decide, or the model has no common
+    exponent, terms are empty and the three others None.
+
+    Example:
+        >>> one = gs.hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3")
+        >>> step = gs.hardware.trace(one, [0x78, 0x01], [0x38, 0x38], 0).steps[0]  # 256 and 2**-9
+        >>> step.largest, step.grid, hex(step.register)
+        (8, -5, '0x43800000')
     """
 
     first: int
@@ -54,7 +66,14 @@ class StepTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """All steps; ``result``: the last register's code; ``exact``: the exact dot product, None with specials."""
+    """All steps; ``result``: the last accumulator's code; ``exact``: the exact dot product, None with special values.
+
+    Example:
+        >>> one = gs.hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3")
+        >>> found = gs.hardware.trace(one, [0x78, 0x01], [0x38, 0x38], 0)  # 256 and 2**-9
+        >>> len(found.steps), hex(found.result), found.exact
+        (1, '0x43800000', Fraction(131073, 512))
+    """
 
     instruction: Instruction
     steps: tuple[StepTrace, ...]
@@ -71,13 +90,19 @@ def trace(
     scale_a: Sequence[int] = (),
     scale_b: Sequence[int] = (),
 ) -> Trace:
-    """The steps of sum a_k b_k + c; operands as codes, e2m1 one an entry, scales one a block.
+    """The steps of sum a_k b_k + c. Operands are codes, one per entry for e2m1 too; scales are one per block.
 
-    Short operands are filled up with +0 to whole instructions, missing scales with 1.
+    Short operands are padded with +0 to whole instructions, missing scales with 1.
 
     Raises:
         HardwareError: if a and b differ in length or are empty, for scales of an instruction without, and for a
             chain of one whose C is not its D.
+
+    Example:
+        >>> one = gs.hardware.instruction("hopper", "wgmma.m64n8k32.f32.e4m3.e4m3")
+        >>> found = gs.hardware.trace(one, [0x78, 0x01], [0x38, 0x38], 0)  # 256 and 2**-9, which is truncated
+        >>> found.exact, gs.formats.FP32.decode(found.result)
+        (Fraction(131073, 512), 256.0)
     """
     if len(a) != len(b) or not a:
         raise hardware_error(f"{len(a)} elements of a and {len(b)} of b", "equally many, at least one", "Write zeros.")

@@ -4,7 +4,7 @@
     plan = lib.plan(64, 4096, 4096, "bf16", config="66,,4,,,,35")
     print(plan.explain())
 
-A plan is data: family of kernels, ``GemmSpec``, evidence. What nobody has measured is refused.
+A plan is data: family of kernels, ``GemmSpec``, evidence. A call that was never measured raises ``UnknownPlan``.
 """
 
 from __future__ import annotations

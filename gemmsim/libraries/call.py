@@ -27,7 +27,12 @@ _LARGEST = 2**31 - 1
 
 
 class Call(NamedTuple):
-    """A product of M x K by K x N: formats by name, ``fast`` for accumulation without promotion (FP8)."""
+    """A product of M x K by K x N: formats by name, ``fast`` for accumulation without promotion (FP8).
+
+    Example:
+        >>> gs.libraries.cublaslt("h100").plan(64, 64, 8192, "fp16", config="66,,,,,,35").call[:6]
+        (64, 64, 8192, 'fp16', 'fp16', 'fp16')
+    """
 
     M: int
     N: int

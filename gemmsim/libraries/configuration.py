@@ -19,8 +19,8 @@ _EXAMPLE = (
 class Config(NamedTuple):
     """The nine attributes of a cuBLASLt algorithm, by their public names; None for one that is not given.
 
-    ALGO_ID, SPLITK_NUM, REDUCTION_SCHEME, CUSTOM_OPTION and STAGES_ID decide the bits; the others decide nothing that
-    anybody has seen.
+    ALGO_ID, SPLITK_NUM, REDUCTION_SCHEME, CUSTOM_OPTION and STAGES_ID decide the bits; no influence of the others was
+    ever observed.
 
     Example:
         >>> gs.libraries.Config(66, SPLITK_NUM=4, STAGES_ID=35).slices

@@ -42,6 +42,11 @@ class CublasLt(Library):
 
     Attributes:
         gpu, version: of the profile. workspace: bytes. table: recorded configurations, or None.
+
+    Example:
+        >>> lib = gs.libraries.cublaslt("h100", version="13")
+        >>> lib.version, lib.workspace, lib.is_assumed
+        ('13.1.1', 33554432, False)
     """
 
     __slots__ = ("_profile", "_sources", "_target", "_text", "table")
@@ -70,7 +75,7 @@ class CublasLt(Library):
 
     @property
     def names(self) -> tuple[str, str]:
-        """GPU and version of the library itself: those of the profile, or those that are assumed to be like it."""
+        """GPU and version of the library itself: those of the profile, or the assumed ones."""
         return self._target.names
 
     @property
@@ -80,7 +85,7 @@ class CublasLt(Library):
 
     @property
     def is_assumed(self) -> bool:
-        """Whether GPU or version are others than those that were measured."""
+        """Whether GPU or version differ from the measured ones."""
         return self._target.assume_gpu is not None or self._target.assume_version is not None
 
     def _identity(self) -> tuple[Any, ...]:
@@ -242,8 +247,8 @@ def cublaslt(
 
     Args:
         gpu: "h100" (132 SMs), "h100-pcie" (114), "h200", "gb200", "gb300", "rtx4060".
-        version: of cuBLASLt; a prefix means the newest version that was measured: "13", "13.1", "13.1.1". May be left
-            out where one version alone was measured.
+        version: of cuBLASLt. A prefix means the newest version that was measured: "13", "13.1", "13.1.1". You can leave
+            it out where only one version was measured.
         workspace: bytes that the caller of the library allows.
         table: recorded configurations: a path (JSON lines, also gzipped, or .npz), a ``Table``, or "mmaemu" for those
             of that package. None: configurations come from the caller.
@@ -251,7 +256,7 @@ def cublaslt(
             is at most "inferred" then.
 
     Raises:
-        LibraryError: for a GPU or version that was not measured, and a workspace that is no size. TableError: for a
+        LibraryError: for a GPU or version that was not measured, and a workspace that is not a size. TableError: for a
             table that cannot be read or belongs to another library.
 
     Source: docs/reference/libraries.md names who measured what.

@@ -8,20 +8,41 @@ __all__ = ["LibraryError", "TableError", "UnknownPlan", "library_error", "table_
 
 
 class LibraryError(ValueError):
-    """A library, version, GPU, shape, format or configuration that does not exist or contradicts itself."""
+    """A library, version, GPU, shape, format or configuration that does not exist or contradicts itself.
+
+    Example:
+        >>> gs.libraries.cublaslt("h100", version="99")
+        Traceback (most recent call last):
+            ...
+        gemmsim.libraries.errors.LibraryError: cuBLASLt 99 on h100, which was not measured; allowed: 13.1.1.
+          ...
+    """
 
 
 class TableError(ValueError):
-    """A table of configurations that cannot be read, is damaged, or belongs to another library."""
+    """A table of configurations that cannot be read, is corrupt, or belongs to another library.
+
+    Example:
+        >>> gs.libraries.read_table("missing.jsonl")
+        Traceback (most recent call last):
+            ...
+        gemmsim.libraries.errors.TableError: missing.jsonl: No such file or directory; ...
+    """
 
 
 class UnknownPlan(LookupError):
-    """A call of which nobody has measured what the library computes.
+    """A call for which it was never measured what the library computes.
 
     Attributes:
         asked: the call, and what about it is unknown.
         known: what is known instead, for this GPU and library.
         do: what to do.
+
+    Example:
+        >>> gs.libraries.cublaslt("h100").plan(64, 64, 64, "fp16")  # without a configuration
+        Traceback (most recent call last):
+            ...
+        gemmsim.libraries.errors.UnknownPlan: 64 x 64 x 64 in fp16 to fp16 on h100 13.1.1: ...
     """
 
     def __init__(self, asked: str, known: str, do: str) -> None:

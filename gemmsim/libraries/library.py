@@ -23,9 +23,16 @@ _EXACT = frozenset({int, str, type(None)})
 
 
 class Library:
-    """What a library of matrix products computes, call by call: a value with ``==``, a hash, a text and pickles.
+    """What a library of matrix products computes, call by call.
 
-    ``cublaslt``, ``batch_invariant``, ``cutlass_splitk`` and ``transformer_engine`` make them.
+    A library is a value: comparable, hashable and picklable.
+
+    ``cublaslt``, ``batch_invariant``, ``cutlass_splitk`` and ``transformer_engine`` make one.
+
+    Example:
+        >>> lib = gs.libraries.cutlass_splitk(4, "parallel")
+        >>> isinstance(lib, gs.libraries.Library), lib.plan(64, 64, 4096, "fp16").family
+        (True, 'cutlass')
     """
 
     __slots__ = ("_plans",)
@@ -63,7 +70,7 @@ class Library:
         split: Any = None,
         assume: str | None = None,
     ) -> Plan:
-        """What the library computes for a product of M x K by K x N. Plans are kept: the same call is looked up.
+        """What the library computes for a product of M x K by K x N. Plans are cached.
 
         Args:
             M, N, K: positive integers.
@@ -76,7 +83,7 @@ class Library:
             assume: "chain" plans what is not known as one chain; evidence is "unverified" then.
 
         Raises:
-            UnknownPlan: for what nobody has measured: formats, shapes without a configuration, configurations without a
+            UnknownPlan: for what was never measured: formats, shapes without a configuration, configurations without a
                 rule. LibraryError: for arguments that mean nothing, and sizes that the library rejects.
 
         Example:
@@ -114,7 +121,9 @@ class Library:
     def chain(
         self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
     ) -> Plan:
-        """One chain over all of K, whatever the library would choose: source "assumed", evidence "unverified".
+        """The plan of one chain over all of K, independent of the library's choice.
+
+        Its source is "assumed", its evidence "unverified".
 
         Raises:
             UnknownPlan: where the library has no chain for these operands. LibraryError: as ``plan``.
@@ -135,6 +144,10 @@ class Library:
 
         Raises:
             UnknownPlan, LibraryError: as ``plan``.
+
+        Example:
+            >>> gs.libraries.cutlass_splitk(4, "parallel").spec(64, 64, 4096, "fp16").out
+            parse_cast('e5m10')
         """
         return self.plan(*args, **keywords).spec
 
@@ -152,11 +165,11 @@ class Library:
         """``a @ b`` as the library computes it, without scales: M x K by K x N, on the operands' device.
 
         Formats are those of the dtypes; ``out_dtype`` is by default the dtype of ``a``, for FP8 operands float16.
-        Infinities, NaN and -0 are as the spec has them (``qmatmul``). Other arguments as for ``plan``.
+        The spec decides infinities, NaN and -0 (``qmatmul``). Other arguments as for ``plan``.
 
         Raises:
-            UnknownPlan: as ``plan``, and for batched operands. LibraryError: for operands that are no matrices with a
-                common K, or of different devices.
+            UnknownPlan: as ``plan``, and for batched operands. LibraryError: for operands that are not matrices with a
+                common K, or are on different devices.
 
         Example:
             >>> lib = gs.libraries.cublaslt("gb200", version="13.1")

@@ -71,7 +71,13 @@ class Heuristic:
 class LiveCublasLt(CublasLt):
     """cuBLASLt of this process; ``here`` makes it.
 
-    Plans ask the library's own heuristic; ``record`` writes what it says to a table, ``run`` executes one algorithm.
+    Its plans come from the library's own heuristic. ``record`` writes the answers of the heuristic to a table; ``run``
+    executes one algorithm.
+
+    Example:
+        >>> library = gs.libraries.here()  # doctest: +SKIP
+        >>> issubclass(gs.libraries.LiveCublasLt, gs.libraries.CublasLt)  # it has plan, spec and matmul, too
+        True
     """
 
     __slots__ = ("machine",)
@@ -85,7 +91,7 @@ class LiveCublasLt(CublasLt):
 
     @property
     def device(self) -> str:
-        """Where ``run`` takes its operands."""
+        """The device of the operands of ``run``."""
         return "cuda"
 
     @property
@@ -95,7 +101,7 @@ class LiveCublasLt(CublasLt):
     def choice(
         self, M: int, N: int, K: int, a: Any, b: Any = None, out: Any = None, *, fast_accumulation: bool = False
     ) -> Config:
-        """The configuration that the library chooses for a call, also one without a plan.
+        """The configuration that the library chooses for a call, even for one without a plan.
 
         Raises:
             UnknownPlan: where the library has no algorithm. LibraryError: as ``plan``.
@@ -112,15 +118,15 @@ class LiveCublasLt(CublasLt):
         *,
         fast_accumulation: bool = False,
     ) -> int:
-        """Asks the heuristic for every (M, N, K) and appends the answers to a table; how many rows are new.
+        """Queries the heuristic for every (M, N, K) and appends the answers to a table; returns the number of new rows.
 
-        Calls that the table has are not asked again, so that a recording that ended goes on; calls for which the
-        library has no algorithm are left out. Rows are appended as whole lines, also by several processes. For what
-        ``cublaslt(..., table=path)`` reads then.
+        Calls that the table has are not queried again, so that you can continue a recording that ended. Calls for which
+        the library has no algorithm are left out. Rows are appended as whole lines, also by several processes.
+        ``cublaslt(..., table=path)`` reads the table.
 
         Raises:
-            LibraryError: for sizes and formats that mean nothing. TableError: for a file of another library, or whose
-                name is not that of JSON lines.
+            LibraryError: for sizes and formats that mean nothing. TableError: for a file of another library, and for a
+                name that is not one of JSON lines.
         """
         calls = [read_call(*shape, a, b, out, fast_accumulation) for shape in shapes]
         gpu, version = self._target.names
@@ -179,16 +185,20 @@ def _call_of(a: Tensor, b: Tensor, out: Any, fast: bool) -> Call:
 
 
 def here(gpu: str | None = None, version: str | None = None, *, workspace: int = 32 << 20) -> LiveCublasLt:
-    """cuBLASLt of this process, whose heuristic is asked for each call.
+    """cuBLASLt of this process, whose heuristic is queried for each call.
 
     Args:
-        gpu, version: the profile that says what configurations mean. By default that of this machine; another one is
-            assumed to be like it, evidence is at most "inferred" then.
+        gpu, version: the profile that says what configurations mean. The default is that of this machine. Another one
+            is assumed to be like it; evidence is at most "inferred" then.
         workspace: bytes that the caller allows.
 
     Raises:
-        LibraryError: without a GPU or libcublasLt, and where neither this GPU nor this version was measured: it says
-            which profile to name.
+        LibraryError: without a GPU or libcublasLt, and where neither this GPU nor this version was measured: the
+            message says which profile to name.
+
+    Example:
+        >>> library = gs.libraries.here()  # doctest: +SKIP
+        >>> print(library.plan(64, 64, 8192, "fp16").explain())  # doctest: +SKIP
     """
     machine = find_machine()
     actual = _profile_gpu(machine) or _slug(machine.name)

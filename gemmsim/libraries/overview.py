@@ -25,7 +25,12 @@ class KnownRow(NamedTuple):
 
 
 class Known:
-    """Rows of what is known; prints as a table, in notebooks, too."""
+    """The result of ``known``: rows that print as a table, in notebooks too.
+
+    Example:
+        >>> [row.version for row in gs.libraries.known() if row.gpu == "h100"]
+        ['13.1.1']
+    """
 
     def __init__(self, rows: tuple[KnownRow, ...]) -> None:
         self.rows = rows
@@ -74,7 +79,7 @@ _HEADINGS = ("GPU", "SMs", "cuBLASLt", "operands", "families (algorithms)", "evi
 
 
 def known() -> Known:
-    """GPUs and versions of cuBLASLt of which plans can be made, with families, evidence and who compared how much.
+    """The GPUs and versions of cuBLASLt for which plans exist, with families, evidence and who compared how much.
 
     Example:
         >>> [row.gpu for row in gs.libraries.known()]

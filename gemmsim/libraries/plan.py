@@ -29,14 +29,14 @@ class Plan:
 
     Attributes:
         text: the spec, as text.
-        family: of kernels: "nvjet", "cutlass", "gemmsn", "gemv", "dot", "tiles"; of presets their own word.
+        family: of kernels: "nvjet", "cutlass", "gemmsn", "gemv", "dot", "tiles"; presets have their own word.
         config: the nine fields, None where there are none.
         evidence: "silicon", "inferred" or "unverified".
-        source: where the configuration came from: a key of ``SOURCES``.
+        source: the origin of the configuration: a key of ``SOURCES``.
         lost: how many of the last terms of K never enter the sum.
-        call: the product that was asked for.
+        call: the product.
         library: the library, as text.
-        order: what happens in which order, in words.
+        order: the steps in order, in words.
         sources: who measured it and how often it was equal, in words.
         changes: what would change the plan, in words.
 
@@ -65,7 +65,13 @@ class Plan:
         return GemmSpec.parse(self.text)
 
     def explain(self) -> str:
-        """The plan in words: lost terms first, then the order, the evidence with counts, and what would change it."""
+        """The plan in words: lost terms first, then the order, the evidence with counts, and what would change it.
+
+        Example:
+            >>> plan = gs.libraries.cublaslt("h100").plan(64, 64, 8192, "fp16", config="66,,4,,,,35")
+            >>> print(plan.explain().splitlines()[0])
+            cublaslt('h100', version='13.1.1', workspace=33554432): 64 x 64 x 8192 in fp16 to fp16: family nvjet
+        """
         lines = [self._loss()] if self.lost else []
         lines.append(f"{self.library}: {self.call}: family {self.family}")
         lines += [f"  {step}" for step in self.order]

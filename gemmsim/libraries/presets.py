@@ -30,7 +30,13 @@ _BY = {
 
 
 class BatchInvariant(Library):
-    """Kernels whose sums do not depend on the batch: one chain over K for every shape; ``batch_invariant`` makes it."""
+    """Kernels whose sums do not depend on the batch: one chain over K for every shape; ``batch_invariant`` makes it.
+
+    Example:
+        >>> lib = gs.libraries.batch_invariant("h100", by="triton")
+        >>> lib.plan(1, 64, 4096, "bf16").text == lib.plan(99, 64, 4096, "bf16").text, lib.calls_cublas
+        (True, False)
+    """
 
     __slots__ = ("arch", "by", "gpu")
 
@@ -52,7 +58,7 @@ class BatchInvariant(Library):
 
     @property
     def calls_cublas(self) -> bool:
-        """Whether the products are cuBLAS's, told not to split: vLLM from Hopper on."""
+        """Whether the products are cuBLAS's, configured not to split: vLLM from Hopper on."""
         return self.by == "vllm" and self.arch in _UNITS
 
     def _find(self, call: Call, config: Any, split: Any) -> Plan:
@@ -87,7 +93,12 @@ class BatchInvariant(Library):
 
 
 class CutlassSplitK(Library):
-    """CUTLASS's GEMM with K split into slices; ``cutlass_splitk`` makes it."""
+    """CUTLASS's GEMM with K split into slices; ``cutlass_splitk`` makes it.
+
+    Example:
+        >>> gs.libraries.cutlass_splitk(4) == gs.libraries.cutlass_splitk(4, "serial", gpu="a100")
+        True
+    """
 
     __slots__ = ("arch", "block", "gpu", "mode", "slices", "workspace")
 
@@ -146,13 +157,13 @@ def _arguments(mode: str, partial: str) -> str:
 
 
 def batch_invariant(gpu: str = "h100", by: str = "vllm") -> BatchInvariant:
-    """Kernels made so that a result does not depend on the other rows of its batch.
+    """Kernels whose results do not depend on the other rows of the batch.
 
     Args:
         gpu: a chip with matrix instructions, such as "a100", "h100", "gb200".
-        by: "vllm" (before Hopper a Triton kernel; from there on cuBLAS told not to split, where small and unaligned
-            shapes are left to its choice and unknown), "thinking-machines" (rounds to fp16 before the output's format,
-            except for e4m3), or "triton".
+        by: "vllm" (before Hopper a Triton kernel; from Hopper on cuBLAS, configured not to split, where small and
+            unaligned shapes are left to its choice and unknown), "thinking-machines" (rounds to fp16 before the
+            output's format, except for e4m3), or "triton".
 
     Raises:
         LibraryError: for a chip without matrix instructions of fp16, and for another author.
@@ -176,14 +187,14 @@ def cutlass_splitk(
 
     Args:
         slices: of K, 1 or more.
-        mode: "serial" (the sum so far is in the output's format between slices) or "parallel" (partial sums are stored,
-            then added).
-        workspace: format in which sums are kept between slices; by default the output's for serial, fp32 for parallel.
+        mode: "serial" (the running sum is in the output's format between slices) or "parallel" (partial sums are
+            stored, then added).
+        workspace: format of the sums between slices; by default the output's for serial, fp32 for parallel.
         gpu: a chip, for its mma instruction.
         block: k of a thread block's tile: 16, 32, 64 or 128.
 
     Raises:
-        LibraryError: for arguments outside of these.
+        LibraryError: for other arguments.
 
     Source: docs/reference/libraries.md.
 

@@ -45,39 +45,40 @@ def scaled_mm(
     """``torch._scaled_mm`` with the bits of a GPU's cuBLASLt, on the device of the operands.
 
     Args:
-        input: (M, K), float8_e4m3fn or float8_e5m2, row after row. mat2: (K, N), column after column, as ``weight.t()``
-            is. K and N are multiples of 16, and not both operands in e5m2.
+        input: (M, K), float8_e4m3fn or float8_e5m2, row-major. mat2: (K, N), column-major, as ``weight.t()`` is. K and
+            N are multiples of 16, and not both operands in e5m2.
         scale_a, scale_b: factors of the operands, float32 with one element. Factors (M, 1) of rows and (1, N) of
             columns need ``assume``.
         bias: (N,), bfloat16 or float16; needs ``assume``.
         scale_result: factor of a float8 result, float32 with one element; ignored for other results.
         out_dtype: float32, bfloat16, float16, float8_e4m3fn, or float8_e5m2 where one operand is in it; default: the
             dtype of ``input``.
-        use_fast_accum: whether the sum is one chain of instructions. Otherwise every 128 terms are a chain of their
-            own, which are added in float32.
-        out: receives the result and is it, resized where its shape is another (with PyTorch's warning). Where it lies
-            column after column, M and N change places in the library's choice. One that lies in neither order is
-            returned unchanged, with a warning, as PyTorch does it.
-        library: what multiplies, of ``gemmsim.libraries``; default: cuBLASLt 12.8 on an H100 PCIe with the workspace of
-            1 MiB that ``torch._scaled_mm`` gives it.
-        split: 1, or (slices, "contiguous" | "serial" | "pairwise"): how that library cut K. None: as its table says.
-        torch_version: which release's rules. 2.10 to 2.13 ignore ``scale_result``.
+        use_fast_accum: whether the sum is one chain of instructions. Otherwise every 128 terms are a separate chain,
+            and these chains are added in float32.
+        out: receives and is the result; it is resized if its shape differs (with PyTorch's warning). If it is
+            column-major, M and N change places in the library's choice. An ``out`` that is neither row-major nor
+            column-major is returned unchanged, with a warning, as in PyTorch.
+        library: the library that multiplies, of ``gemmsim.libraries``; default: cuBLASLt 12.8 on an H100 PCIe with the
+            workspace of 1 MiB that ``torch._scaled_mm`` gives it.
+        split: 1, or (slices, "contiguous" | "serial" | "pairwise"): how that library divides K. None: as its table
+            says.
+        torch_version: the release whose rules hold. 2.10 to 2.13 ignore ``scale_result``.
         assume: "separate" computes a bias, and factors of rows, as separate steps in float32 after the sum: first the
-            columns' factor, then the rows', then the bias. Nobody has compared that with a GPU.
+            columns' factor, then the rows', then the bias. This was never compared with a GPU.
 
-    The sum is that of ``library.plan(...).spec``. Then alpha = scale_a * scale_b in float32, the sum times alpha
-    rounded to float32, and that to the result's dtype: float8 results times ``scale_result`` in float32, saturated,
-    infinities too. Exact zeros are +0; what underflows keeps its sign. K = 0 gives +0, M = 0 or N = 0 an empty result.
-    NaN is 0x7FFFFFFF, 0x7FFF or 0x7F. An infinite sum, and operands that are infinite or NaN, give what IEEE 754 says.
-    There is no gradient. Subnormal numbers are kept, whatever ``torch.set_flush_denormal`` says.
+    The sum is that of ``library.plan(...).spec``. Then alpha = scale_a * scale_b in float32; the sum times alpha is
+    rounded to float32 and then to the result's dtype. float8 results are multiplied by ``scale_result`` in float32 and
+    saturate, infinities too. Exact zeros are +0; results of underflow keep their sign. K = 0 gives +0, M = 0 or N = 0
+    an empty result. NaN is 0x7FFFFFFF, 0x7FFF or 0x7F. An infinite sum, and operands that are infinite or NaN, give
+    what IEEE 754 says. There is no gradient. Subnormal numbers are kept; ``torch.set_flush_denormal`` has no influence.
 
     Raises:
-        UnknownPlan: where nobody has measured how the library cuts K: without ``split``, and without a table that has
-            the call.
+        UnknownPlan: where it was never measured how the library divides K: without ``split``, and without a table that
+            has the call.
         RejectedCall: (a RuntimeError and ValueError) for calls that PyTorch or cuBLASLt rejects.
         UnsupportedSpec: for a bias or factors of rows without ``assume``, and for factors of blocks.
         LibraryError: for a ``split``, ``library``, ``torch_version`` or ``assume`` that means nothing.
-        DTypeError, DeviceError: for arguments that are no tensors, and tensors on different devices.
+        DTypeError, DeviceError: for arguments that are not tensors, and tensors on different devices.
         GradError: in a backward pass through the result, and for ``out`` with operands that require a gradient.
 
     Source: measured on an RTX 4060 and an H100 PCIe with cuBLASLt 12.8.3 (docs/reference/libraries.md).

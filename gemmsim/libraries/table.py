@@ -29,7 +29,12 @@ LARGEST = 2**31 - 1
 
 
 class Header(NamedTuple):
-    """What all rows of a table have in common. sms 0: not recorded."""
+    """The facts that all rows of a table share. sms 0: not recorded.
+
+    Example:
+        >>> gs.libraries.Header("h100", "13.1.1", 32 << 20).caller
+        'cublasLtMatmul'
+    """
 
     gpu: str
     version: str
@@ -40,7 +45,14 @@ class Header(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """One call and the configuration that was chosen for it."""
+    """One call and the configuration that the heuristic chose for it.
+
+    Example:
+        >>> call = gs.libraries.Call(64, 64, 8192, "fp16", "fp16", "fp16", False)
+        >>> row = gs.libraries.TableRow(call, gs.libraries.Config(66, STAGES_ID=35))
+        >>> row.call.K, row.config.STAGES_ID
+        (8192, 35)
+    """
 
     call: Call
     config: Config
@@ -62,9 +74,15 @@ class Bound(NamedTuple):
 
 
 class Table:
-    """Configurations by call; a value with ``==``, a hash, ``len`` and iteration over ``TableRow``.
+    """Configurations by call: comparable and hashable, with ``len`` and iteration over ``TableRow``.
 
-    ``read_table`` reads one from a file, ``make_table`` makes one of rows.
+    ``read_table`` reads one from a file, ``make_table`` makes one from rows.
+
+    Example:
+        >>> header = gs.libraries.Header("h100", "13.1.1", 32 << 20)
+        >>> call = gs.libraries.Call(64, 64, 8192, "fp16", "fp16", "fp16", False)
+        >>> gs.libraries.make_table(header, [(call, gs.libraries.Config(66, STAGES_ID=35))]).find(call).ALGO_ID
+        66
     """
 
     __slots__ = ("_bounds", "_configs", "_digest", "_first", "_second", "_views", "header", "name")
@@ -89,7 +107,7 @@ class Table:
         self._digest = digest.hexdigest()
 
     def find(self, call: Call) -> Config | None:
-        """The configuration of this call; None where there is no row."""
+        """The configuration of this call; None without a row."""
         key = key_of(call)
         if key is None:
             return None
@@ -134,7 +152,7 @@ class Table:
         return f"<Table {self.name}: {len(self)} calls on {head.gpu} {head.version}, workspace {head.workspace}>"
 
     def check_belongs(self, gpu: str, version: str, workspace: int, sms: int = 0) -> None:
-        """Nothing, for the library whose configurations these are; ``sms`` 0: not known.
+        """Does nothing for the library that these configurations belong to; ``sms`` 0: not known.
 
         Raises:
             TableError: where the table was recorded for another GPU, number of SMs, version or workspace.
@@ -173,10 +191,16 @@ def _config(fields: list[int]) -> Config:
 
 
 def make_table(header: Header, rows: Sequence[tuple[Call, Config]], name: str = "a table") -> Table:
-    """The table of these rows; the same call may occur more than once with one configuration.
+    """The table of these rows. A call may occur several times with the same configuration.
 
     Raises:
         TableError: for a call with two configurations, and for formats that tables do not have.
+
+    Example:
+        >>> call = gs.libraries.Call(64, 64, 8192, "fp16", "fp16", "fp16", False)
+        >>> rows = [(call, gs.libraries.Config(66, STAGES_ID=35))]
+        >>> gs.libraries.make_table(gs.libraries.Header("h100", "13.1.1", 32 << 20), rows)
+        <Table a table: 1 calls on h100 13.1.1, workspace 33554432>
     """
     known: dict[tuple[int, int], Config] = {}
     for number, (call, config) in enumerate(rows, 1):

@@ -44,20 +44,20 @@ _COLUMNS = ("M", "N", "K", "a", "b", "out", "fast", "config")
 def read_table(path: str | Path) -> Table:
     """The table in a file: JSON lines, gzipped where the name ends in .gz, or .npz.
 
-    A count and a digest of the rows in the header are checked; without them a file that was cut off between two rows is
-    a shorter table.
+    A count and a checksum of the rows in the header are verified. Without them a file that was truncated between two
+    rows reads as a shorter table.
 
     Raises:
-        TableError: for a file that cannot be read or was cut off, a line that is no row (it names the line), a call
-            with two configurations.
+        TableError: for a file that cannot be read or was truncated, a line that is not a row (the message names the
+            line), and a call with two configurations.
 
     Example:
-        >>> import os, tempfile
-        >>> header = gs.libraries.Header("h100", "13.1.1", 32 << 20, 132)
-        >>> call = gs.libraries.Call(64, 64, 8192, "fp16", "fp16", "fp16", False)
-        >>> path = os.path.join(tempfile.mkdtemp(), "one.jsonl")
-        >>> gs.libraries.write_table(path, header, [(call, gs.libraries.Config(66, STAGES_ID=35))])
-        >>> len(gs.libraries.read_table(path))
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     call = gs.libraries.Call(64, 64, 8192, "fp16", "fp16", "fp16", False)
+        ...     rows = [(call, gs.libraries.Config(66, STAGES_ID=35))]
+        ...     gs.libraries.write_table(f"{folder}/one.jsonl", gs.libraries.Header("h100", "13.1.1", 32 << 20), rows)
+        ...     print(len(gs.libraries.read_table(f"{folder}/one.jsonl")))
         1
     """
     path = Path(path)
@@ -77,10 +77,19 @@ def read_table(path: str | Path) -> Table:
 
 
 def write_table(path: str | Path, header: Header, rows: Iterable[tuple[Call, Config]]) -> None:
-    """Writes a table, in the form that the name says; the header has the count of the rows, and the digest of lines.
+    """Writes a table, in the form that the file name says.
+
+    The header gets the number of rows and the checksum of lines.
 
     Raises:
-        TableError: for rows that are no table: a call with two configurations, a format that tables do not have.
+        TableError: for rows that are not a table: a call with two configurations, a format that tables do not have.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gs.libraries.write_table(f"{folder}/none.jsonl", gs.libraries.Header("h100", "13.1.1", 32 << 20), [])
+        ...     print(gs.libraries.read_table(f"{folder}/none.jsonl"))
+        <Table none.jsonl: 0 calls on h100 13.1.1, workspace 33554432>
     """
     path = Path(path)
     table = make_table(header, list(rows), path.name)

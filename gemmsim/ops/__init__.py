@@ -1,7 +1,7 @@
 """PyTorch operators: quantize, matrix products and linear layers, with gradients.
 
-Each name is loaded when it is first used, and registers the operators that it needs with PyTorch: convolutions and row
-operations are no part of a first matrix product. ``gemmsim.load_operators`` registers all.
+Each name is loaded on first use and then registers the operators that it needs with PyTorch: a first matrix product
+does not load convolutions and row operations. ``gemmsim.load_operators`` registers all operators.
 """
 
 from __future__ import annotations

@@ -176,25 +176,31 @@ class _Acceleration(metaclass=_Switch):
 
 
 class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
-    """Native products inside: where a spec has a native type, cuBLAS (on CPU tensors PyTorch's BLAS) computes it.
+    """Native products inside the block: cuBLAS (PyTorch's BLAS for CPU tensors) computes specs that have a native type.
 
-    Operand and output casts stay those of the spec, bit for bit; the sum is then whatever the library and the silicon
-    do: its order, alignment and rounding are theirs and may differ between shapes, versions and devices. A spec
-    without a native type runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+    Operand and output casts stay those of the spec, bit for bit. The library and the chip decide the order, alignment
+    and rounding of the sum, which may differ between shapes, versions and devices. A spec without a native type is
+    computed as without this context, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
 
     Args:
         enabled: whether products inside take native types; False switches an outer one off.
-        fast_mode: how products of float32 operands in float32 are computed on CUDA: None or "f32" as such, "tf32",
-            "f16" or "bf16" through operands cut to these; "pedantic" is the form of every type without shortcuts.
+        fast_mode: how CUDA computes products of float32 operands in float32: None or "f32" as such; "tf32", "f16" or
+            "bf16" with operands converted to these; "pedantic" is the form of every type without shortcuts.
 
-    A context manager and a decorator, re-entrant, in force in the thread or asyncio task that enters it (and in tasks
-    started inside) and in no other. Blocks may be left in any order. A decorated generator or coroutine function has it
-    while it runs and not while it is suspended; a ``with`` inside a generator stays in force between its steps.
-    Backward products run with the setting of their forward product. Of this and ``cutlass_acceleration`` the innermost
-    one that is on is asked.
+    You can use it as a context manager and as a decorator, and nest it. It holds in the thread or asyncio task that
+    enters it (and in tasks started inside) and in no other. Blocks may be left in any order. A decorated generator or
+    coroutine function has it while it runs and not while it is suspended; a ``with`` inside a generator holds between
+    its steps. Backward products run with the setting of their forward product. If this and ``cutlass_acceleration`` are
+    both on, the innermost one decides.
 
     Raises:
         SpecError: for another ``enabled`` or ``fast_mode``.
+
+    Example:
+        >>> with gs.cublas_acceleration(True):
+        ...     product = gs.qmatmul(torch.ones(2, 2), torch.ones(2, 2), "bf16 : fp32")
+        >>> gs.last_backend().backend  # CPU tensors: PyTorch's BLAS
+        'blas'
     """
 
     _LIBRARY = "cublas"
@@ -206,16 +212,20 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
 
     @classmethod
     def enable(cls, status: bool = True, fast_mode: str | None = None) -> None:
-        """Switch native products on (or off) from here on, in this thread or task, until a surrounding ``with`` ends.
+        """Switches native products on (or off) from here on, in this thread or task, until a surrounding ``with`` ends.
 
         Raises:
             SpecError: as the constructor.
+
+        Example:
+            >>> with gs.cublas_acceleration(True):
+            ...     gs.cublas_acceleration.enable(False)  # off until the block ends
         """
         cls._put(_setting(status, fast_mode, cls._ROUNDS_OPERANDS))
 
     @property
     def fast_mode(self) -> str | None:
-        """The mode that this one asks for."""
+        """The requested mode."""
         return self._setting.fast_mode
 
     def __repr__(self) -> str:
@@ -223,21 +233,28 @@ class cublas_acceleration(_Acceleration, metaclass=_ModeSwitch):
 
 
 class cutlass_acceleration(_Acceleration):
-    """Products by CUTLASS inside: on a Hopper GPU, CUTLASS' own mainloop computes what a spec's native type names.
+    """Products by CUTLASS inside the block: on a Hopper GPU its mainloop computes specs that have a native type.
 
-    Native types are those of ``cublas_acceleration``; taken are fp16 and bf16 operands in fp32, and FP8 in fp32 with
-    promotion every 128 terms or, where the spec says ``hw(hopper, wgmma, ...)``, without. Operand and output casts stay
-    those of the spec, bit for bit; the sum is that of wgmma instructions for ascending k in whole tiles. Anything else,
-    CPU tensors included, runs as ever, and ``last_backend()`` says why. docs/howto/native_speed.md has the table.
+    Native types are those of ``cublas_acceleration``. CUTLASS takes fp16 and bf16 operands in fp32, and FP8 in fp32
+    with promotion every 128 terms or, where the spec says ``hw(hopper, wgmma, ...)``, without promotion. Operand and
+    output casts stay those of the spec, bit for bit; the sum is that of wgmma instructions for ascending k in whole
+    tiles. Anything else, CPU tensors included, is computed as without this context, and ``last_backend()`` says why.
+    docs/howto/native_speed.md has the table.
 
     Args:
         enabled: whether products inside go to CUTLASS; False switches an outer one off.
 
-    In force as ``cublas_acceleration`` is; of the two the innermost one that is on is asked. Without either, a spec
-    whose bits the mainloop was found to have on the device at hand takes it by itself.
+    It holds where ``cublas_acceleration`` would; the innermost of the two that is on decides. Without either, gemmsim
+    uses the mainloop for a spec only if it was found to give the spec's bits on the device.
 
     Raises:
         SpecError: for another ``enabled``.
+
+    Example:
+        >>> with gs.cutlass_acceleration():  # CPU tensors: computed by gemmsim's own kernels
+        ...     product = gs.qmatmul(torch.ones(2, 2), torch.ones(2, 2), "bf16 : fp32")
+        >>> gs.last_backend().backend
+        'cpu'
     """
 
     _LIBRARY = "cutlass"
@@ -247,10 +264,14 @@ class cutlass_acceleration(_Acceleration):
 
     @classmethod
     def enable(cls, status: bool = True) -> None:
-        """Ask CUTLASS (or no more) from here on, in this thread or task, until a surrounding ``with`` ends.
+        """Switches CUTLASS products on (or off) in this thread or task, until a surrounding ``with`` ends.
 
         Raises:
             SpecError: as the constructor.
+
+        Example:
+            >>> with gs.cutlass_acceleration():
+            ...     gs.cutlass_acceleration.enable(False)  # off until the block ends
         """
         cls._put(Setting(_said(status, "cutlass"), None, "cutlass"))
 

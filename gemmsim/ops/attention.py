@@ -28,12 +28,17 @@ __all__ = ["QAttentionFormats", "qattention"]
 
 @dataclass(frozen=True, init=False)
 class QAttentionFormats:
-    """Formats of attention: the products ``qk`` (scores) and ``pv`` (result), the ``softmax`` between them.
+    """Formats of attention: of the products ``qk`` (scores) and ``pv`` (result) and of the ``softmax`` between them.
 
     ``qk`` and ``pv``: ``QAffineFormats``, a spec or a string as ``qmatmul`` takes them; None is PyTorch's own product.
-    ``scale_quant``: rounding of the scaled scores and of their gradient; None leaves them in their dtype. Where the
-    softmax leaves ``masked_rows`` open, a row that a mask hides entirely is 0, as in PyTorch's attention.
-    Frozen, hashable, picklable; equal values mean equal fields.
+    ``scale_quant``: rounding of the scaled scores and of their gradient; None leaves them in their dtype. If the
+    softmax leaves ``masked_rows`` open, a row that a mask hides entirely is 0, as in PyTorch's attention. Immutable,
+    hashable and picklable; two are equal if their fields are.
+
+    Example:
+        >>> spec = gs.QAttentionFormats(qk="e4m3 : fp32", softmax="bf16", pv="e4m3 : fp16")
+        >>> spec.pv.fprop, spec.softmax.fwd_exp
+        (GemmSpec.parse('e4m3 : e5m10'), parse_cast('e8m7'))
     """
 
     qk: QAffineFormats
@@ -76,7 +81,7 @@ class QAttentionFormats:
         raise FormatError(message(asked, "QAttentionFormats or None", do))
 
     def softmax_of(self, masked: bool) -> QSoftmaxFormats:
-        """The softmax of scores, of which a mask may have hidden whole rows."""
+        """The softmax of scores; ``masked``: a mask may have hidden whole rows."""
         return self._masked if masked else self.softmax
 
     @property
@@ -152,7 +157,7 @@ def qattention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, *,
     spec: QAttentionFormats | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.scaled_dot_product_attention`` with its products and softmax as ``spec`` says.
+    """``torch.nn.functional.scaled_dot_product_attention`` with its products and softmax in the formats of ``spec``.
 
     Args:
         query, key, value: (..., L, E), (..., S, E), (..., S, Ev) of one dtype.
@@ -165,12 +170,17 @@ def qattention(
         spec: ``QAttentionFormats``; None is PyTorch's own. (``formats``, its former keyword, is deprecated.)
 
     ``scores = qmatmul(query, key.mT)``, times scale, plus mask; ``qsoftmax``; dropout; ``qmatmul(weights, value)``. The
-    scale and the mask's addition are steps in the query's dtype, the first rounded by ``spec.scale_quant`` too. A
-    row that the mask hides entirely is 0, as in PyTorch, or NaN with ``QSoftmaxFormats(masked_rows="nan")``. Gradients
-    are those of the parts. Differentiating twice raises where one of the parts does.
+    scaling and the addition of the mask are steps in the query's dtype; ``spec.scale_quant`` rounds the first one too.
+    A row that the mask hides entirely is 0, as in PyTorch, or NaN with ``QSoftmaxFormats(masked_rows="nan")``.
+    Gradients are those of the parts. Differentiating twice raises where one of the parts does.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for arguments that do not fit.
+
+    Example:
+        >>> q, k, v = torch.ones(1, 1, 4), torch.ones(1, 3, 4), torch.tensor([[[0.3], [0.6], [0.9]]])
+        >>> gs.qattention(q, k, v, spec=gs.QAttentionFormats(pv="e4m3 : fp32"))  # mean of 0.3125, 0.625 and 0.875
+        tensor([[[0.6230]]])
     """
     _check(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     check_numbers("qattention", scale=1.0 if scale is None else scale)

@@ -10,13 +10,19 @@ __all__ = ["BackendRecord", "last_backend", "record"]
 
 @dataclass(frozen=True)
 class BackendRecord:
-    """One executed operator.
+    """One executed operator, as ``gemmsim.last_backend`` returns it.
 
-    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library); "blas" and "cublas" for a native
-    product, on the CPU and on CUDA, entered by asking (``cublas_acceleration``) or by proof; "cutlass" for one by its
-    mainloop, entered by asking (``cutlass_acceleration``); "torch" where formats ask for PyTorch's own product.
-    ``spec``: the spec or cast as a string, empty for "torch". ``plan``: what the backend chose and what it proved
-    unnecessary, and why a native product that was asked for was refused, one line.
+    ``op``: "matmul" or "quantize". ``backend``: "cpu" or "cuda" (this library); "blas" (on the CPU) and "cublas" (on
+    CUDA) for a native product, requested by ``cublas_acceleration`` or proved to give the same bits; "cutlass" for its
+    mainloop, requested by ``cutlass_acceleration``; "torch" where formats say PyTorch's own product. ``spec``: the spec
+    or cast as a string, empty for "torch". ``plan``: one line with the kernel that the backend chose, the steps that it
+    proved unnecessary, and why a requested native product was refused.
+
+    Example:
+        >>> result = gs.qmatmul(torch.ones(2, 3), torch.ones(3, 2), "e4m3 : fp16")
+        >>> record = gs.last_backend()
+        >>> record.op, record.backend, record.spec
+        ('matmul', 'cpu', 'e4m3 : e5m10')
     """
 
     op: str
@@ -41,10 +47,15 @@ def record(op: str, backend: str, spec: str, plan: object) -> None:
 
 
 def last_backend() -> BackendRecord | None:
-    """The operator that ran last in this thread and how, or ``None`` before the first one.
+    """The operator that ran last in this thread, and which kernel computed it; ``None`` before the first one.
 
-    A call on an empty tensor counts, a compiled call counts when it runs. A backward pass on the CPU runs in the
-    thread that called ``backward()``.
+    A call on an empty tensor counts; a compiled call counts when it runs. A backward pass on the CPU runs in the thread
+    that called ``backward()``.
+
+    Example:
+        >>> result = gs.quantize(torch.ones(2), "e4m3")
+        >>> print(gs.last_backend().op, gs.last_backend().spec)
+        quantize e4m3
     """
     if _STATE.last is None:
         return None

@@ -22,11 +22,16 @@ DOMAIN, VERSION = "gemmsim", 1
 
 
 def onnx_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What to pass as ``custom_translation_table``: every operator as a node of the domain ``gemmsim``.
+    """The ``custom_translation_table`` for ``torch.onnx.export``: every operator as a node of the domain ``gemmsim``.
 
-    Of the operators of the parts that are loaded: ask after making the model. Calibrated quantisers have nodes of the
-    standard, ``gemmsim.tensor_quant.onnx_translations``; merge the tables for models with both. Needs the packages onnx
-    and onnxscript, as that exporter does.
+    The table has the operators of the parts that are loaded: call this after you made the model. Calibrated quantisers
+    have nodes of the standard, ``gemmsim.tensor_quant.onnx_translations``; merge the tables for models with both. Needs
+    the packages onnx and onnxscript, as that exporter does.
+
+    Example:
+        >>> table = gs.ops.onnx_translations()  # torch.onnx.export(..., custom_translation_table=table)
+        >>> torch.ops.gemmsim.quantize.default in table
+        True
     """
     table: dict[Callable[..., Any], Callable[..., Any]] = {}
     for name in torch.ops.gemmsim:

@@ -37,18 +37,18 @@ def quantize(
     Args:
         x: float32, float64, float16 or bfloat16; any strides.
         fmt: a cast or format, or its name: "e4m3", "e5m10/rtz", "fixed(8,4)/sr8", "bfp(8,16)". In block floating point
-            the elements of a block share an exponent; ``BlockFloatFormat`` says what happens there, and
-            ``FiniteFloatFormat`` and ``ScaledBlockFormat`` do for d-Matrix's "FP[1|4|3,7](_N)" and "MXFP8[E4M3]{32}".
-        rounding, overflow: in place of what ``fmt`` says; without either rne and "infinity".
+            the elements of a block share an exponent; see ``BlockFloatFormat``, and ``FiniteFloatFormat`` and
+            ``ScaledBlockFormat`` for d-Matrix's "FP[1|4|3,7](_N)" and "MXFP8[E4M3]{32}".
+        rounding, overflow: replace what ``fmt`` says; the defaults are rne and "infinity".
         out: receives and is the result: ``x``'s shape, any of the four dtypes, ``x`` itself for in place.
-        seed: seed of the random bits, 0 to 2**64 - 1, for stochastic rounding; None draws one from torch's default CPU
-            generator, so ``torch.manual_seed`` makes the result repeatable. The bits of an element depend on the seed
-            and its row-major index only.
+        seed: seed of the random bits, 0 to 2**64 - 1, for stochastic rounding. None takes one from torch's default CPU
+            generator, so that ``torch.manual_seed`` makes the result repeatable. The bits of an element only depend on
+            the seed and its row-major index.
 
-    NaN stays NaN; infinities and results beyond the largest value follow the overflow policy; the sign of zero is kept
-    where the format has -0, else zero is +0. A value that the result's dtype does not hold is rounded to it (nearest
-    even) after the rounding to ``fmt``: a bfloat16 tensor cannot show an e5m10 value of eleven bits.
-    Rounding has no derivative, so a tensor that requires grad is refused in grad mode.
+    NaN stays NaN. Infinities and results beyond the largest value follow the overflow policy. Zero keeps its sign where
+    the format has -0; otherwise it is +0. A value that the result's dtype does not hold is rounded to it (nearest even)
+    after the rounding to ``fmt``: a bfloat16 tensor cannot hold an e5m10 value of eleven bits. Rounding has no
+    derivative: in grad mode a tensor that requires grad raises ``GradError``.
 
     Raises:
         FormatError: for an unknown format, rounding or overflow policy.

@@ -70,10 +70,10 @@ def requantize(
     """Sums times a fixed-point number, plus a zero point, clamped to a format: int64 of the shape of ``sums``.
 
     ``method="shift"``: ``R(sums * multiplier / 2^shift) + zero_point``, with one rounding R of the exact product.
-    ``method="gemmlowp"``: ``D(H(sums * 2^left, multiplier), right) + zero_point``, as TFLite's reference kernels have
-    it: ``left = max(-shift, 0)``, ``right = max(shift, 0)``; H(x, m) is the high half of 2xm, ``x m / 2^31`` rounded to
-    nearest with halves upward, and 2^31 - 1 for ``x = m = -2^31``; D(x, s) is ``x / 2^s`` rounded to nearest with
-    halves away from zero. Two roundings differ from one.
+    ``method="gemmlowp"``: ``D(H(sums * 2^left, multiplier), right) + zero_point``, as in TFLite's reference kernels,
+    with ``left = max(-shift, 0)`` and ``right = max(shift, 0)``. H(x, m) is the high half of 2xm: ``x m / 2^31``
+    rounded to nearest with halves upward, and 2^31 - 1 for ``x = m = -2^31``. D(x, s) is ``x / 2^s`` rounded to nearest
+    with halves away from zero. Two roundings differ from one.
 
     Args:
         sums: integers, in a tensor of any dtype, channels last.
@@ -82,16 +82,16 @@ def requantize(
         out: integer format to which the result is clamped; None: not clamped.
         method: "shift" or "gemmlowp".
         rounding: of "shift": "half_up" (the default: half of the last place is added, and bits are dropped), "rne",
-            "rna", "rd", "ru", "rtz" as formats have them. "gemmlowp" takes none.
+            "rna", "rd", "ru", "rtz" as in formats. "gemmlowp" takes none.
 
     Everything is computed in int64 without overflow. There are no NaN and no infinities; gradients do not pass.
 
     Raises:
         DTypeError: for what is not integers, products beyond 2^62, and with "gemmlowp" sums (shifted left) or
-            multipliers outside of 32 bits.
+            multipliers beyond 32 bits.
         ShapeError: for tensors that do not broadcast to ``sums``.
-        FormatError: for an ``out`` that is no integer format.
-        ValueError: for shifts outside of their range, another ``method`` or ``rounding``.
+        FormatError: for an ``out`` that is not an integer format.
+        ValueError: for shifts out of range, another ``method`` or ``rounding``.
 
     Source: Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only
     inference", CVPR 2018, section 2.2; gemmlowp, fixedpoint/fixedpoint.h (SaturatingRoundingDoublingHighMul,
@@ -194,11 +194,11 @@ def _integer_format(out: str | Format) -> Any:
 
 
 def fixed_point_multiplier(scale: float | Tensor) -> Any:
-    """``multiplier`` and ``shift`` for ``requantize(..., method="gemmlowp")``, as TFLite's QuantizeMultiplier has them.
+    """``multiplier`` and ``shift`` for ``requantize(..., method="gemmlowp")``, as TFLite computes them.
 
-    ``scale`` is near ``multiplier / 2^31 / 2^shift`` with a multiplier from 2^30 to 2^31 - 1: 31 bits, rounded to
-    nearest, halves away from zero. Of a tensor both are int64 tensors of its shape, else integers. A scale of 0, and
-    one below 2^-32, give (0, 0).
+    The function is TFLite's QuantizeMultiplier. ``scale`` is near ``multiplier / 2^31 / 2^shift`` with a multiplier
+    from 2^30 to 2^31 - 1: 31 bits, rounded to nearest, halves away from zero. For a tensor both are int64 tensors of
+    its shape, otherwise integers. A scale of 0, and one below 2^-32, give (0, 0).
 
     Raises:
         ValueError: for scales that are negative, NaN, infinite or beyond 2^31.

@@ -28,7 +28,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Stream(IntEnum):
-    """Steps of a layer that share one user seed. ``FPROP`` uses the seed as it is, the others ``derive_seed`` of it."""
+    """The steps of a layer that share one user seed.
+
+    ``FPROP`` uses the seed as it is, the others ``derive_seed`` of it.
+
+    Example:
+        >>> list(gs.ops.Stream)[:3]
+        [<Stream.FPROP: 0>, <Stream.INPUT: 1>, <Stream.WEIGHT: 2>]
+    """
 
     FPROP = 0
     INPUT = 1
@@ -90,7 +97,14 @@ def check_row(owner: str, row: object) -> int:
 
 
 def derive_seed(seed: int, stream: int) -> int:
-    """Seed of one step of a layer: ``seed`` for stream 0, else splitmix64 of ``seed`` after ``stream`` increments."""
+    """The seed of one step of a layer: ``seed`` for stream 0, otherwise one that is derived from it.
+
+    It is splitmix64 of ``seed`` after ``stream`` increments.
+
+    Example:
+        >>> gs.ops.derive_seed(7, gs.ops.Stream.FPROP), gs.ops.derive_seed(7, gs.ops.Stream.WEIGHT)
+        (7, 309689372594955804)
+    """
     if stream == 0:
         return seed & _MASK
     z = (seed + stream * _GOLDEN) & _MASK

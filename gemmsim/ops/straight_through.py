@@ -72,9 +72,13 @@ class _StraightThrough(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class Quantizer:
-    """What ``quantizer(...)`` returns: a function from tensor to tensor that is also a value (equal, picklable).
+    """The result of ``quantizer(...)``: a function from tensor to tensor that can be compared and pickled.
 
     ``forward`` and ``backward``: casts of the tensor and of its gradient, None for none. See ``quantizer``.
+
+    Example:
+        >>> gs.ops.Quantizer(forward="e4m3")(torch.tensor([0.3]))
+        tensor([0.3125])
     """
 
     forward: Target | None = None
@@ -106,21 +110,27 @@ def quantizer(
     clamping_grad_zero: bool = False,
     backward_hooks: Sequence[GradHook] = (),
 ) -> Quantizer:
-    """A function that rounds a tensor going forward and its gradient going backward, else passing it straight through.
+    """A function that rounds a tensor in the forward pass and its gradient in the backward pass (straight-through).
 
     Args:
         forward_number, backward_number: cast, format or name; None leaves the tensor, or the gradient, as it is.
-        forward_rounding, backward_rounding: in place of what the cast says. Default: the cast's own, which is "nearest"
-            unless it names another.
+        forward_rounding, backward_rounding: replace the rounding of the cast. Default: the cast's own, which is
+            "nearest" unless it names another.
         clamping_grad_zero: the gradient is zero where the forward pass clamped; only for a fixed-point format that
             clamps. An element is clamped if rounding it without bounds leaves the format's range.
         backward_hooks: functions of the gradient, applied in order, before masking and rounding.
 
     NaN, infinities, signed zeros, overflow, dtypes, strides and random bits are those of ``gemmsim.quantize``; a
-    stochastic cast draws a new seed at each call. Differentiating the gradient raises.
+    stochastic cast takes a new seed at each call. Differentiating the gradient raises.
 
     Raises:
         FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
+
+    Example:
+        >>> x = torch.tensor([0.3, 17.1], requires_grad=True)
+        >>> gs.quantizer("e4m3", "e5m2")(x).backward(torch.tensor([0.3, 0.6]))
+        >>> x.grad
+        tensor([0.3125, 0.6250])
     """
     hooks = tuple(backward_hooks)
     if torch.compiler.is_compiling():

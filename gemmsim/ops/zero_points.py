@@ -33,27 +33,28 @@ def integer_matmul(
     b_zero: int | Tensor = 0,
     subtract: str = "before",
 ) -> Tensor:
-    """``sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)`` in an integer register, as int64.
+    """``sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)`` in an integer accumulator, as int64.
 
     Args:
         a, b: (..., M, K) and (..., K, N): integers, in tensors of integers or floats.
-        spec: the register: "int(32)", "int(20, saturate)", "adder_tree([17, 18], 32)", ... It has no operand formats.
+        spec: the accumulator: "int(32)", "int(20, saturate)", "adder_tree([17, 18], 32)", ... It has no operand
+            formats.
         a_zero, b_zero: zero points: an integer, or one for each row of a (M,) and each column of b (N,).
         subtract: "before": the differences are multiplied. "after": the operands are multiplied as they are, and the
-            register's result is corrected once: ``F(r - a_zero B - b_zero A + K a_zero b_zero)`` with the exact sums A
-            of a's row and B of b's column. F wraps or saturates as the register does. This is gemmlowp's form.
+            accumulated result r is corrected once: ``F(r - a_zero B - b_zero A + K a_zero b_zero)`` with the exact sums
+            A of a's row and B of b's column. F wraps or saturates as the accumulator does. This is gemmlowp's form.
 
-    Both forms are equal where nothing saturates, and for registers that wrap (a wrap is undone by the next one). With
-    no terms the result is 0. There are no NaN and no infinities; gradients do not pass.
+    Both forms are equal where nothing saturates, and for accumulators that wrap (a wrap is undone by the next one).
+    With no terms the result is 0. There are no NaN and no infinities; gradients do not pass.
 
     Raises:
         SpecError: for a spec with operand formats or an output, an accumulator that is not of integers, and for
             "after" with products that are shifted.
-        DTypeError: for operands that are no tensors of integers, or beyond 2^53 after the subtraction.
+        DTypeError: for operands that are not tensors of integers, or beyond 2^53 after the subtraction.
         ShapeError: for shapes that do not multiply, and zero points of another length.
         DeviceError: for operands on different devices.
 
-    Source: gemmlowp, doc/low-precision.md and doc/quantization.md, whose four terms "after" computes.
+    Source: gemmlowp, doc/low-precision.md and doc/quantization.md; "after" computes their four terms.
 
     Example:
         >>> a, b = torch.tensor([[255, 255, 0]]), torch.tensor([[2], [-1], [1]])

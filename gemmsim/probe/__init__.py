@@ -1,7 +1,7 @@
-"""What does a function compute that multiplies matrices? Its order of additions, and the spec with the same bits.
+"""Finds what a function that multiplies matrices computes: its order of additions, and the spec with the same bits.
 
-gs.reveal(torch.mm, K=256).text          # "0:128 (128:256)", here
-gs.identify(torch.mm, M=64, N=64, K=256).text  # ":chunked(128, fp32)", here
+gs.reveal(torch.mm, K=256).text                # "0:128 (128:256)" on one machine
+gs.identify(torch.mm, M=64, N=64, K=256).text  # ":chunked(128, fp32)" on the same machine
 """
 
 from __future__ import annotations

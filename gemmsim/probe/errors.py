@@ -8,8 +8,16 @@ __all__ = ["ContradictoryAnswers", "ProbeError", "probe_error"]
 
 
 class ProbeError(ValueError):
-    """A function that cannot be probed as a matrix product, with the evidence: it raises, returns another shape or
-    kind, changes with time, or is no sum of products. Also arguments that mean nothing."""
+    """A function that cannot be probed as a matrix product, with the evidence, or arguments that mean nothing.
+
+    The function raises, returns another shape or kind, changes with time, or is not a sum of products.
+
+    Example:
+        >>> gs.identify(lambda a, b: a + b, 4, 4, 8)
+        Traceback (most recent call last):
+            ...
+        gemmsim.probe.errors.ProbeError: <lambda> raised for operands 4x8 and 8x4 of torch.float32: ...
+    """
 
 
 class ContradictoryAnswers(Exception):

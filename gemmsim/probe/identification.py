@@ -41,21 +41,26 @@ class Identification:
         shape: (M, N, K).
         dtype, out: of operands and of the result.
         found: "spec", a spec has the same bits; "tree", no spec was found, and the tree with the roundings in ``text``
-            has the same bits; "order", the tree alone is known; "stochastic", equal calls differ; "nothing".
+            has the same bits; "order", only the tree is known; "stochastic", equal calls differ; "nothing".
         spec: the spec, or None.
-        text: the spec as it is best read; the roundings of the tree; or why nothing was found.
+        text: the spec in its most readable form; the roundings of the tree; or why nothing was found.
         equal, of: how many outputs have the same bits, of how many that were compared.
         kinds: of operands.
         tree: order of additions, or None.
         no_tree: why there is no tree.
-        classes: positions of outputs that are computed alike, in words; what is said is of the one with ``at``.
+        classes: positions of outputs that are computed alike, in words; the answer holds for the class with ``at``.
         at: position of an output.
         facts: what was measured, in words.
         rows: rows of the hardware tables with the same step.
         plans: plans of the known libraries for this call with the same bits.
-        asked: the spec that was to be compared, and ``difference``: the first output in which the function and that
+        asked: the spec that you wanted to compare, and ``difference``: the first output in which the function and that
             spec differ; None where there is none.
         machine: device, threads and versions.
+
+    Example:
+        >>> found = gs.identify(lambda a, b: gs.qmatmul(a, b, ":fp16"), 4, 4, 32)
+        >>> found.found, found.text, found.verified, found.equal == found.of
+        ('spec', ':fp16', True, True)
     """
 
     function: str
@@ -81,12 +86,12 @@ class Identification:
 
     @property
     def verified(self) -> bool:
-        """Whether what was found, a spec or a tree with its roundings, has the same bits in all outputs compared."""
+        """Whether the answer, a spec or a tree with its roundings, has the same bits in all outputs compared."""
         return self.found in ("spec", "tree") and self.equal == self.of > 0
 
     @property
     def order(self) -> str:
-        """The tree in runs, as ``Revelation.text`` writes it; without a tree why there is none."""
+        """The tree in ranges of terms, as ``Revelation.text`` writes it; without a tree the reason."""
         return self.no_tree if self.tree is None else tree_text(self.tree, 10**9)
 
     def __str__(self) -> str:
@@ -121,7 +126,12 @@ class Identification:
         return tree_svg(self.tree or SumTree(1, ()), f"{self.function}, {M}x{K} @ {K}x{N}: {self.text}")
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dictionary, for JSON."""
+        """The answer as a plain dictionary, for JSON.
+
+        Example:
+            >>> gs.identify(lambda a, b: gs.qmatmul(a, b, ":fp16"), 4, 4, 32).to_dict()["shape"]
+            [4, 4, 32]
+        """
         return {
             "function": self.function,
             "shape": list(self.shape),
@@ -171,25 +181,25 @@ def identify(
 ) -> Identification:
     """The spec that has the bits of ``f``, a function that multiplies (M, K) and (K, N).
 
-    Only results are looked at, so that it does not matter what computes them. The order of additions, formats and
-    roundings are measured; specs that these allow are compared bit for bit on normal, wide, positive and cancelling
-    operands; the first one with all bits equal is the answer. Other shapes, numbers of threads, machines and versions
-    may have other answers.
+    ``identify`` only looks at results, so that ``f`` may compute them anywhere. It measures the order of additions,
+    formats and roundings. It then compares the specs that these allow, bit for bit, on normal, wide, positive and
+    cancelling operands; the first one with all bits equal is the answer. Other shapes, numbers of threads, machines and
+    versions may have other answers.
 
     Args:
         f: takes two tensors, of ``dtype`` on ``device``, and returns a tensor or an array (M, N). ``torch.bmm``,
-            ``torch.nn.functional.linear`` and functions of numpy are called as they want to be.
+            ``torch.nn.functional.linear`` and functions of numpy are called in their own way.
         M, N, K: the shape.
         dtype: of the operands.
-        spec: a spec to compare with, tried first; the first difference is told.
+        spec: a spec to compare with, tried first; the answer has the first difference.
         at: the output whose class is meant, where not all are computed alike.
         device: of the operands.
         seed: of operands and of choices.
 
-    NaN and infinities are not asked for; results that overflow are compared as they are.
+    Operands have no NaN and no infinities; results that overflow are compared as they are.
 
     Raises:
-        ProbeError: for a function that raises, returns another shape or dtype, changes with time, is no sum of
+        ProbeError: for a function that raises, returns another shape or dtype, changes with time or is not a sum of
             products, and for arguments that mean nothing. SpecError: for a spec that means nothing.
 
     Example:

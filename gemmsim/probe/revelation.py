@@ -19,7 +19,7 @@ __all__ = ["Revelation", "reveal"]
 
 @dataclass(frozen=True)
 class Revelation:
-    """In which order a function adds, at one shape.
+    """The order in which a function adds, at one shape.
 
     Attributes:
         function: its name.
@@ -27,9 +27,14 @@ class Revelation:
         dtype: of the operands.
         tree: the order of additions; None where none was shown.
         no_tree: why not; "" where there is one.
-        classes: positions of outputs that are computed alike, in words; the tree is that of the one with ``at``.
+        classes: positions of outputs that are computed alike, in words; the tree is that of the class with ``at``.
         at: position of an output.
         calls: how often the function was called.
+
+    Example:
+        >>> found = gs.reveal(lambda a, b: gs.qmatmul(a, b, ":exact(fp32)"), 16)
+        >>> found.tree is None, found.calls > 0  # an exact sum has no order
+        (True, True)
     """
 
     function: str
@@ -43,8 +48,14 @@ class Revelation:
 
     @property
     def text(self) -> str:
-        """The tree in runs: "0:128 (128:256)" adds the sum of terms 128 to 255 to that of terms 0 to 127. Without a
-        tree the reason."""
+        """The tree in ranges of terms, or without a tree the reason.
+
+        "0:128 (128:256)" adds the sum of terms 128 to 255 to that of terms 0 to 127.
+
+        Example:
+            >>> gs.reveal(lambda a, b: gs.qmatmul(a, b, ":chunked(8, fp32)"), 16).text
+            '0:8 (8:16)'
+        """
         return self.no_tree if self.tree is None else tree_text(self.tree, 10**9)
 
     def __str__(self) -> str:
@@ -93,9 +104,9 @@ def reveal(
     Args:
         f, M, N, K, dtype, at, device, seed: as ``identify``.
 
-    Only results are looked at: small numbers are lost beside large ones of opposite signs until these meet. Where
-    nothing is ever lost (exact and compensated sums, integers), or operands reach over too few powers of two, there is
-    no tree, and the result says so. NaN and infinities are not asked for.
+    ``reveal`` only looks at results: small numbers are lost next to large ones of opposite signs until these cancel.
+    Where nothing is ever lost (exact and compensated sums, integers), or operands span too few powers of two, there is
+    no tree, and the result says so. Operands have no NaN and no infinities.
 
     Raises:
         ProbeError: as ``identify``.

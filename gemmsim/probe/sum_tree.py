@@ -26,13 +26,13 @@ class Node:
 
 @dataclass(frozen=True)
 class SumTree:
-    """Which partial sums are added to which, of K terms: no roundings, and no order within an addition.
+    """The partial sums of each addition, for K terms: no roundings, and no order within an addition.
 
     Attributes:
         K: number of terms, the leaves 0 to K-1.
         nodes: the additions, addends before their sums; the last one is the result. None for K below 2.
 
-    ``tree == other`` compares as trees: in which order nodes are listed and addends are written does not matter.
+    ``tree == other`` compares as trees: the order in which nodes and addends are listed does not matter.
 
     Example:
         >>> tree = gs.reveal(lambda a, b: gs.qmatmul(a, b, ":chunked(4, fp32)"), 8).tree
@@ -45,15 +45,15 @@ class SumTree:
 
     @property
     def root(self) -> int:
-        """Number of the result: of the last node, or of the only term."""
+        """The number of the result: of the last node, or of the only term."""
         return self.K + len(self.nodes) - 1 if self.nodes else 0
 
     def addends(self, node: int) -> tuple[int, ...]:
-        """Of node number ``node``; none of a term."""
+        """The addends of node number ``node``; none for a term."""
         return () if node < self.K else self.nodes[node - self.K].addends
 
     def kind(self, node: int) -> str:
-        """ "add", "step" or "exact"; "" of a term."""
+        """ "add", "step" or "exact"; "" for a term."""
         return "" if node < self.K else self.nodes[node - self.K].kind
 
     @cached_property
@@ -90,7 +90,7 @@ class SumTree:
         return tuple(found)
 
     def is_range(self, node: int) -> bool:
-        """Whether the terms below a node follow each other."""
+        """Whether the terms below a node are consecutive."""
         return self.lasts[node] - self.firsts[node] + 1 == self.sizes[node]
 
     def terms(self, node: int) -> list[int]:
@@ -129,7 +129,7 @@ class SumTree:
         return self._rebuilt(node, {term: rank for rank, term in enumerate(terms)})
 
     def quotient(self, blocks: Sequence[int]) -> SumTree:
-        """The tree over the given nodes and terms, which are its terms in this order."""
+        """The tree over the given nodes and terms, which become its terms in this order."""
         return self._rebuilt(self.root, {block: rank for rank, block in enumerate(blocks)})
 
     def _rebuilt(self, root: int, leaves: dict[int, int]) -> SumTree:

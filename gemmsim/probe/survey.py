@@ -19,12 +19,17 @@ __all__ = ["Survey", "identify_over"]
 
 @dataclass(frozen=True)
 class Survey:
-    """Answers of ``identify`` for several shapes.
+    """The answers of ``identify`` for several shapes.
 
     Attributes:
         answers: one for each shape, M first, then K.
         refused: (shape, message) of shapes that a function refused.
         rules: in words, what holds for which range of M and K.
+
+    Example:
+        >>> over = gs.identify_over(lambda a, b: gs.qmatmul(a, b, ":fp16"), M=[1, 4], N=4, K=[16])
+        >>> [one.text for one in over.answers], over.refused
+        ([':fp16', ':fp16'], ())
     """
 
     answers: tuple[Identification, ...]
@@ -73,8 +78,8 @@ def identify_over(
         f, N, dtype, device, seed: as ``identify``.
         M, K: the sizes, ascending.
 
-    A rule names a range of sizes with one spec, or, where runs get longer with K, the length of the runs for each. NaN
-    and infinities: as ``identify``.
+    A rule names a range of sizes with one spec or, where chunks get longer with K, the length of the chunks for each.
+    NaN and infinities: as ``identify``.
 
     Raises:
         ProbeError: where there is no size, or the function refuses every shape.

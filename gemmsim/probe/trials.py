@@ -44,8 +44,13 @@ class Difference:
         at: position of the output.
         found: what the function gave.
         spec: what the spec gives.
-        parts: (terms, function's sum, spec's sum) of those terms alone, zeros elsewhere; the last row is the first one
+        parts: (terms, function's sum, spec's sum) of these terms only, zeros elsewhere; the last row is the first one
             in which they differ.
+
+    Example:
+        >>> found = gs.identify(lambda a, b: gs.qmatmul(a, b, ":fp16"), 4, 4, 32, spec=":fp32")
+        >>> found.difference.at, found.difference.found != found.difference.spec
+        ((0, 0), True)
     """
 
     kind: str

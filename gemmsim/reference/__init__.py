@@ -1,4 +1,7 @@
-"""The exact reference: slow and by definition, in Python's integers. No fast code imports it, and it imports none."""
+"""The exact reference: slow, written from the definitions, in Python's integers.
+
+The fast code does not import it, and it does not import the fast code.
+"""
 
 from __future__ import annotations
 

@@ -29,11 +29,15 @@ _TO_ODD = Cast(FP32, Rounding(RoundingMode.RO))
 def encode_block(
     values: Sequence[float], fmt: BlockFormat, tensor_scale: float = 1.0, source: str = "float32"
 ) -> tuple[list[int], int]:
-    """Element codes and scale code of one block.
+    """The element codes and the scale code of one block.
 
-    Values that binary32 does not hold are rounded to odd there first. NaN blocks have the NaN code in elements of eight
-    bits that have one and 0 in others. Zeros keep their sign, and so does what underflows, except where ``fmt.mode``
-    or integers have none; beyond the largest value elements saturate, infinities too.
+    Values that binary32 does not hold are first rounded to it, to odd. NaN blocks have the NaN code in elements of
+    eight bits that have one, and 0 in others. Zeros keep their sign, and so do results of underflow, except where
+    ``fmt.mode`` or integers have no -0. Elements beyond the largest value saturate, infinities too.
+
+    Example:
+        >>> gs.reference.encode_block([0.1, 0.2, -0.4], gs.formats.parse_block("mxfp4"))
+        ([3, 5, 15], 123)
     """
     inputs = [round_value(float(x), _TO_ODD) for x in values]
     amax = math.nan if any(map(math.isnan, inputs)) else max(map(abs, inputs), default=0.0)
@@ -47,7 +51,12 @@ def encode_block(
 
 
 def decode_block(codes: Sequence[int], scale: int, fmt: BlockFormat, tensor_scale: float = 1.0) -> list[float]:
-    """Values of element codes under a scale code, in binary32: element times scale, rounded once; NaN if it is."""
+    """The values of element codes under a scale code, in binary32: element times scale, rounded once; NaN if it is NaN.
+
+    Example:
+        >>> gs.reference.decode_block([2, 4, 14], 124, gs.formats.parse_block("mxfp4"))
+        [0.125, 0.25, -0.5]
+    """
     if scale == NAN_SCALE and fmt.scale == E8M0:
         return [math.nan] * len(codes)
     factor = _decode_factor(scale, fmt, tensor_scale)
@@ -57,7 +66,12 @@ def decode_block(codes: Sequence[int], scale: int, fmt: BlockFormat, tensor_scal
 def quantize_block(
     values: Sequence[float], fmt: BlockFormat, tensor_scale: float = 1.0, source: str = "float32"
 ) -> list[float]:
-    """``decode_block`` of ``encode_block``; in mode microxcaling integers that underflow from below become -0."""
+    """``decode_block`` of ``encode_block``; in mode microxcaling integers that underflow from below become -0.
+
+    Example:
+        >>> gs.reference.quantize_block([0.1, 0.2, -0.4], gs.formats.parse_block("mxfp4"))
+        [0.09375, 0.1875, -0.375]
+    """
     codes, scale = encode_block(values, fmt, tensor_scale, source)
     found = decode_block(codes, scale, fmt, tensor_scale)
     inputs = [round_value(float(x), _TO_ODD) for x in values]

@@ -31,7 +31,12 @@ def quantize_shared(
     seed: int = 0,
     site: int = Site.QUANTIZE,
 ) -> list[float]:
-    """One block with one exponent. ``indices``: row-major positions in the tensor, which random draws belong to."""
+    """One block with one exponent. ``indices``: row-major positions in the tensor, which decide the random bits.
+
+    Example:
+        >>> gs.reference.quantize_shared([1.0, 0.3, 0.01], gs.formats.parse("bfp(8,16)"))
+        [1.0, 0.296875, 0.015625]
+    """
     step = Fraction(2) ** (block_exponent(values) + 2 - fmt.bits)
     grid = Cast(FixedFormat(53, 0, clamp=False), fmt.rounding)
     found = []
@@ -51,7 +56,12 @@ def quantize_shared(
 def quantize_block_float(
     values: Any, shape: Sequence[int], fmt: BlockFloatFormat, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0
 ) -> list[float]:
-    """Elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``reference.quantize``."""
+    """The elements of a tensor of ``shape``, row-major, rounded block by block; random bits as ``reference.quantize``.
+
+    Example:
+        >>> gs.reference.quantize_block_float([1.0, 0.3, 100.0, 0.3], (2, 2), gs.formats.parse("bfp(8,2)"))
+        [1.0, 0.296875, 100.0, 0.0]
+    """
     flat = [float(x) for x in values]
     result = list(flat)
     for places in blocks_of(shape, fmt):

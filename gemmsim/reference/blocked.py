@@ -20,6 +20,11 @@ class Blocked:
 
     ``codes``: element codes of each line; ``scales``: scale codes of each line's blocks, the last of which may be
     shorter; ``tensor_scale``: the second scale of formats that have one.
+
+    Example:
+        >>> one = gs.reference.Blocked([[2, 4, 14]], [[124]], gs.formats.parse_block("mxfp4"))
+        >>> one.elements(), one.factors(), one.values()
+        ([[1.0, 2.0, -4.0]], [[0.125, 0.125, 0.125]], [[0.125, 0.25, -0.5]])
     """
 
     codes: Sequence[Sequence[int]]
@@ -51,7 +56,13 @@ class Blocked:
 def blocked(
     lines: Sequence[Sequence[float]], fmt: BlockFormat, second: float | None = None, source: str = "float32"
 ) -> Blocked:
-    """``lines`` in ``fmt``; ``second``: the tensor's own scale, by default that of all of ``lines``."""
+    """``lines`` in ``fmt``; ``second``: the tensor's own scale, by default that of all of ``lines``.
+
+    Example:
+        >>> one = gs.reference.blocked([[0.1, 0.2, -0.4]], gs.formats.parse_block("mxfp4"))
+        >>> one.codes, one.scales, one.values()
+        ([[3, 5, 15]], [[123]], [[0.09375, 0.1875, -0.375]])
+    """
     found = 1.0
     if fmt.tensor_scale:
         found = tensor_scale([x for line in lines for x in line], fmt) if second is None else second

@@ -30,7 +30,15 @@ class Tally:
 
 @dataclass
 class Dot:
-    """One output element: exact products in units of 2**unit, the addend C, and where its random bits come from."""
+    """One output element: exact products in units of 2**unit, and the addend C.
+
+    ``row`` and ``col`` decide its random bits.
+
+    Example:
+        >>> one = gs.reference.Dot([k << 24 for k in (1, 2, 3)], None, -24, None, seed=0, row=0, col=0)
+        >>> gs.reference.total(gs.acc.sequential("fp16"), one) / 2**24
+        6.0
+    """
 
     products: list[Value]
     addend: Value | None
@@ -70,7 +78,7 @@ class Dot:
             self.ks = range(len(self.products))
 
     def part(self, which: Sequence[int], levels: int = 1) -> Dot:
-        """The terms of these places for an inner accumulator, ``levels`` deeper; places past the end do not exist."""
+        """The terms at these places for an inner accumulator, ``levels`` deeper; places past the end are left out."""
         assert self.ks is not None
         ks = _chosen(self.ks, which)
         return replace(
@@ -86,7 +94,7 @@ class Dot:
         )
 
     def over(self, totals: Sequence[Value], shown: Sequence[float]) -> Dot:
-        """The totals as the terms of another accumulator, each times 1; ``shown`` are their values."""
+        """The partial sums as the terms of another accumulator, each times 1; ``shown`` are their values."""
         return replace(
             self,
             products=list(totals),
@@ -111,12 +119,12 @@ class Dot:
         self, kind: str, formula: str, given: Sequence[Value], exact: Value, value: Value, cast: Cast | None = None,
         k: int | None = None,
     ) -> None:  # fmt: skip
-        """Tells the log of one step: ``formula`` of ``given`` is ``exact``, rounded by ``cast`` to ``value``."""
+        """Records one step in the log: ``formula`` of ``given`` is ``exact``, rounded by ``cast`` to ``value``."""
         if self.log is not None:
             self.log(kind, k, formula, given, exact, value, cast, self.unit, self.path)
 
     def noted_products(self) -> list[Value]:
-        """The products, told as they are."""
+        """The products, recorded in the log."""
         if self.log is not None:
             self._note_products(self.products, None)
         return self.products
@@ -127,7 +135,7 @@ class Dot:
             self.note("product", f"{self.left[i]!r}{self.times}{self.right[i]!r}", (), p, q, mul, self.ks[i])
 
     def exact(self, x: Value) -> Value:
-        """``x`` as the arithmetic delivers it: itself, or rounded to binary32."""
+        """``x`` in the spec's arithmetic: unchanged, or rounded to binary32."""
         return x if self.carrier is None else self.carrier(x)
 
     def rounder(self, cast: Cast) -> Callable[..., Value]:
@@ -147,7 +155,7 @@ class Dot:
         return rounded
 
     def draws(self, cast: Cast, site: int, ks: Sequence[int] | None = None) -> Sequence[int]:
-        """Random draws of ``cast`` for each k of ``ks`` (default: the terms'); zeros where it needs none."""
+        """The random numbers of ``cast`` for each k of ``ks`` (default: the terms'); zeros if it is not stochastic."""
         ks = self.ks if ks is None else ks
         assert ks is not None
         if not cast.is_stochastic or not ks:
@@ -157,9 +165,10 @@ class Dot:
         return [found[k - first] for k in ks]
 
     def combining(self, cast: Cast, site: int = Site.COMBINE, formula: str = "{} + {}") -> Callable[..., Value]:
-        """Rounding of an exact sum of totals to ``cast``; each use takes the element's next draw at this depth.
+        """The rounding of an exact sum of partial sums to ``cast``; each use takes the element's next random number at
+        this depth.
 
-        It takes the sum, and for the log what was added, as ``formula`` says.
+        Its arguments are the sum and, for the log, the addends, as ``formula`` says.
         """
         rounding = self.rounder(cast)
         place = site + Site.LEVEL * self.depth
@@ -177,7 +186,7 @@ class Dot:
         return combine
 
     def running(self, totals: Sequence[Value], cast: Cast, start: Value = 0) -> Value:
-        """``S = R(S + t)`` for each total in order, S from ``start``."""
+        """``S = R(S + t)`` for each partial sum in order, S from ``start``."""
         combine = self.combining(cast)
         s: Value = start
         for t in totals:
@@ -233,7 +242,14 @@ _METHODS: dict[type[Accumulator], Callable[[Any, Dot], Value]] = {}
 
 
 def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]], Callable[[Any, Dot], Value]]:
-    """Decorator: the function ``(accumulator, dot) -> value`` is the meaning of accumulators of class ``kind``."""
+    """Decorator: the function ``(accumulator, dot) -> value`` is the meaning of accumulators of class ``kind``.
+
+    Example:
+        >>> class Largest(gs.arithmetic.Exact): ...  # a new class has no meaning yet
+        >>> _ = gs.reference.implements(Largest)(lambda accumulator, dot: max(dot.products))
+        >>> gs.reference.total(Largest(), gs.reference.Dot([1, 5, 3], None, 0, None, seed=0, row=0, col=0))
+        5
+    """
 
     def enter(method: Callable[[Any, Dot], Value]) -> Callable[[Any, Dot], Value]:
         _METHODS[kind] = method
@@ -243,7 +259,13 @@ def implements(kind: type[Accumulator]) -> Callable[[Callable[[Any, Dot], Value]
 
 
 def total(accumulator: Accumulator, dot: Dot) -> Value:
-    """What ``accumulator`` makes of ``dot``."""
+    """The result of ``accumulator`` for ``dot``, in units of 2**unit.
+
+    Example:
+        >>> one = gs.reference.Dot([1, 2, 3], None, 0, None, seed=0, row=0, col=0)
+        >>> gs.reference.total(gs.acc.int(3), one)  # 6 wraps
+        -2
+    """
     method = _method(accumulator)
     assert method is not None, accumulator
     return method(accumulator, dot)

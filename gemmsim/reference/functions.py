@@ -228,8 +228,12 @@ def apply_function(function: str, a: float, b: float, cast: Cast, R: int | None 
 
     Functions: exp, log, log_add, tanh, erf, density, sigmoid, tanh_cubic.
 
-    erf stands for erf(a / sqrt 2), density for a exp(-a^2 / 2) / sqrt(2 pi), tanh_cubic for
-    tanh(sqrt(2 / pi) (a + 0.044715 a^3)), log_add for ln(e^a + e^b). NaN gives NaN; infinities and zeros the limits.
+    erf means erf(a / sqrt 2), density means a exp(-a^2 / 2) / sqrt(2 pi), tanh_cubic means tanh(sqrt(2 / pi) (a +
+    0.044715 a^3)), log_add means ln(e^a + e^b). NaN gives NaN; infinities and zeros give the limits.
+
+    Example:
+        >>> gs.reference.apply_function("exp", 1.0, 0.0, gs.formats.parse_cast("bf16"))
+        2.71875
     """
     if math.isnan(a) or (function == "log_add" and math.isnan(b)):
         return NAN

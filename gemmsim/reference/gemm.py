@@ -38,8 +38,8 @@ def gemm(
 ) -> Matrix:
     """The matrix product of ``a`` (M, K) and ``b`` (K, N) that ``spec`` means, as nested lists of floats.
 
-    Operands are cast first, the result is cast to ``spec.out`` last; a product with K = 0 is +0 (or C).
-    A NaN result is the positive quiet NaN. Only the conversion to the output tensor's dtype is left to the caller.
+    Operands are cast first, and the result is cast to ``spec.out`` last. A product with K = 0 is +0 (or C). A NaN
+    result is the positive quiet NaN. Only the conversion to the output tensor's dtype is left to the caller.
 
     Args:
         a, b: nested lists or arrays of numbers, or ``Blocked``: a's rows, b's columns, in block formats already.
@@ -52,9 +52,15 @@ def gemm(
 
     Raises:
         ValueError: for shapes that do not fit, a missing or superfluous ``select``, an index outside the palette, or
-            operands that are no integers where the accumulator needs them.
+            operands that are not integers where the accumulator needs them.
         SpecError: for a C that the spec has no place for.
         UnsupportedSpec: for an accumulator without a reference.
+
+    Example:
+        >>> gs.reference.gemm([[1.0] * 300], [[1.0]] * 300, "e4m3 : bf16")  # stagnates at 256
+        [[256.0]]
+        >>> gs.qmatmul(torch.ones(1, 300), torch.ones(300, 1), "e4m3 : bf16").tolist()
+        [[256.0]]
     """
     spec = GemmSpec.of(spec)
     if isinstance(spec.a, ScaledCast) or isinstance(spec.b, ScaledCast):
@@ -70,15 +76,19 @@ def gemm(
 
 
 def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: Any = None) -> list[list[int]]:
-    """For each element of the product, how often an ``int`` or ``fixed`` register left its range, before it wrapped or
-    saturated. Those inside other accumulators count, casts of totals to fixed-point formats do not.
+    """How often the ``int`` or ``fixed`` accumulator of each element of the product overflowed.
 
-    Arguments as ``gemm``. A register judged at the end counts once at most. An infinite product leaves the range; a
-    register that is NaN leaves it no more.
+    Accumulators inside other ones count, casts of partial sums to fixed-point formats do not. Arguments as ``gemm``.
+    With ``when="end"`` an accumulator counts at most once. An infinite product is an overflow; an accumulator that is
+    NaN does not overflow any more.
 
     Raises:
-        SpecError: for an accumulator without such a register.
+        SpecError: for an accumulator that is not ``int`` or ``fixed``.
         ValueError: as ``gemm``.
+
+    Example:
+        >>> gs.reference.count_overflows([[100, 100, 100]], [[1], [1], [1]], ":int(8)")
+        [[1]]
     """
     spec = GemmSpec.of(spec)
     if not spec.accumulator.counts_overflows:

@@ -18,7 +18,12 @@ Words = tuple[int, int, int, int]
 
 
 class Site(IntEnum):
-    """Which rounding of a computation a draw belongs to."""
+    """The rounding of a computation that a random number belongs to.
+
+    Example:
+        >>> list(gs.reference.Site)[:2]
+        [<Site.OPERAND_A: 0>, <Site.OPERAND_B: 1>]
+    """
 
     OPERAND_A = 0
     OPERAND_B = 1
@@ -37,7 +42,12 @@ class Site(IntEnum):
 
 
 def philox(key: tuple[int, int], counter: Words) -> Words:
-    """Four 32-bit words of Philox4x32-10 for a key of two and a counter of four 32-bit words."""
+    """Four 32-bit words of Philox4x32-10 for a key of two and a counter of four 32-bit words.
+
+    Example:
+        >>> [hex(word) for word in gs.reference.philox((0, 0), (0, 0, 0, 0))]  # the known answer of Random123
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
     k0, k1 = key
     c0, c1, c2, c3 = counter
     for _ in range(_ROUNDS):
@@ -53,7 +63,12 @@ def draws_per_block(r: int) -> int:
 
 
 def step_draws(seed: int, row: int, col: int, start: int, stop: int, site: int, r: int) -> list[int]:
-    """Draws in [0, 2**r) for the steps ``start <= k < stop`` of output element (row, col)."""
+    """Random numbers in [0, 2**r) for the steps ``start <= k < stop`` of output element (row, col).
+
+    Example:
+        >>> gs.reference.step_draws(7, row=0, col=0, start=0, stop=3, site=gs.reference.Site.ADD, r=8)
+        [64, 169, 220]
+    """
     n = draws_per_block(r)
     blocks: list[int] = []
     first = start // n
@@ -64,7 +79,12 @@ def step_draws(seed: int, row: int, col: int, start: int, stop: int, site: int, 
 
 
 def element_draws(seed: int, start: int, stop: int, site: int, r: int) -> list[int]:
-    """Draws in [0, 2**r) for the elements ``start <= i < stop``, i the row-major index in the tensor."""
+    """Random numbers in [0, 2**r) for the elements ``start <= i < stop``, i the row-major index in the tensor.
+
+    Example:
+        >>> gs.reference.element_draws(7, 0, 3, gs.reference.Site.QUANTIZE, 8)
+        [68, 25, 133]
+    """
     n = draws_per_block(r)
     blocks: list[int] = []
     first = start // n
@@ -74,12 +94,22 @@ def element_draws(seed: int, start: int, stop: int, site: int, r: int) -> list[i
 
 
 def step_draw(seed: int, row: int, col: int, k: int, site: int, r: int) -> int:
-    """Draw for step ``k`` of output element (row, col)."""
+    """The random number for step ``k`` of output element (row, col).
+
+    Example:
+        >>> gs.reference.step_draw(7, 0, 0, 2, gs.reference.Site.ADD, 8)
+        220
+    """
     return step_draws(seed, row, col, k, k + 1, site, r)[0]
 
 
 def element_draw(seed: int, i: int, site: int, r: int) -> int:
-    """Draw for element ``i`` of an element-wise rounding."""
+    """The random number for element ``i`` of an element-wise rounding.
+
+    Example:
+        >>> gs.reference.element_draw(7, 2, gs.reference.Site.QUANTIZE, 8)
+        133
+    """
     return element_draws(seed, i, i + 1, site, r)[0]
 
 

@@ -15,8 +15,12 @@ __all__ = ["quantize"]
 def quantize(values: Any, cast: str | Format | Cast, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0) -> Any:
     """``values`` (a number, nested lists of numbers, or an array with ``tolist``) with each number rounded to ``cast``.
 
-    Draws of stochastic roundings belong to the row-major index of the element, counted from ``start``.
+    The random number of a stochastic rounding belongs to the row-major index of the element, counted from ``start``.
     NaN, infinities, -0 and overflow as ``round_value``.
+
+    Example:
+        >>> gs.reference.quantize([[0.3, 17.1], [1e6, -0.0]], "e4m3/sat")
+        [[0.3125, 18.0], [448.0, -0.0]]
     """
     cast = parse_cast(cast)
     nested = values.tolist() if hasattr(values, "tolist") else values

@@ -37,14 +37,21 @@ GoesUp = Callable[[int, int, int, bool, int], bool]
 
 
 def round_value(x: float | Fraction, cast: Cast, R: int | None = None) -> float:
-    """``x`` rounded once to ``cast.format`` by its rounding, with ``R`` the random draw in [0, 2**r) if stochastic.
+    """``x`` rounded once to ``cast.format``; ``R`` is the random number in [0, 2**r) of a stochastic rounding.
 
-    NaN gives NaN. Infinities and results beyond the largest value follow ``cast.overflow``. The sign of zero is kept
-    where the format has -0, else zero is +0.
+    NaN gives NaN. Infinities and results beyond the largest value follow ``cast.overflow``. Zero keeps its sign where
+    the format has -0; otherwise it is +0.
 
     Raises:
-        ValueError: for a stochastic cast without a draw, or one outside [0, 2**r).
+        ValueError: for a stochastic cast without a random number, or one outside [0, 2**r).
         UnsupportedSpec: for a format wider than float64.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> gs.reference.round_value(Fraction(1, 3), gs.formats.parse_cast("fp16"))
+        0.333251953125
+        >>> [gs.reference.round_value(17.0, gs.formats.parse_cast("e4m3/sr1"), R) for R in (0, 1)]
+        [16.0, 18.0]
     """
     bits = cast.rounding.bits
     if cast.is_stochastic and (R is None or not 0 <= R < 1 << bits):

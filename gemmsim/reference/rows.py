@@ -22,7 +22,12 @@ _GROUP = 32
 
 @dataclass
 class Row:
-    """A row of ``cols`` numbers whose steps round to ``casts`` (None: float32); ``order`` of its sums."""
+    """A row of ``cols`` numbers whose steps round to ``casts`` (None: float32); ``order`` is that of its sums.
+
+    Example:
+        >>> gs.reference.row_sum(gs.reference.Row([gs.formats.parse_cast("bf16")], cols=300), [1.0] * 300)
+        256.0
+    """
 
     casts: Sequence[Cast | None]
     cols: int
@@ -80,7 +85,13 @@ class Row:
 
 
 def row_sum(row: Row, terms: Sequence[float], step: int = 0) -> float:
-    """Sum of ``terms`` in the row's order: 1 is ascending, n is the tree of n parts."""
+    """The sum of ``terms`` in the row's order: 1 is ascending, n is the tree of n parts.
+
+    Example:
+        >>> bf16 = gs.formats.parse_cast("bf16")
+        >>> [gs.reference.row_sum(gs.reference.Row([bf16], 300, order), [1.0] * 300) for order in (1, 8)]
+        [256.0, 300.0]
+    """
     if row.order <= 1:
         total = 0.0
         for k, term in enumerate(terms):
@@ -110,7 +121,13 @@ def _largest(x: Sequence[float]) -> float:
 
 
 def row_softmax(row: Row, x: Sequence[float]) -> list[float]:
-    """exp(x - max) over their sum; casts: difference, exponential, sum, quotient."""
+    """exp(x - max) over their sum; casts: difference, exponential, sum, quotient.
+
+    Example:
+        >>> row = gs.reference.Row(4 * [gs.formats.parse_cast("e4m3")], cols=3)
+        >>> gs.reference.row_softmax(row, [1.0, 2.0, 3.0])
+        [0.09375, 0.25, 0.6875]
+    """
     top = _largest(x)
     e = [row.function("exp", row.add(v, -top, 0, k), 0.0, 1, k) for k, v in enumerate(x)]
     total = row_sum(row, e, 2)
@@ -118,7 +135,13 @@ def row_softmax(row: Row, x: Sequence[float]) -> list[float]:
 
 
 def row_log_softmax(row: Row, x: Sequence[float]) -> list[float]:
-    """exp(o - l), l the logarithm of the sum; casts: difference, difference from l, logarithm, result."""
+    """exp(o - l), l the logarithm of the sum; casts: difference, difference from l, logarithm, result.
+
+    Example:
+        >>> row = gs.reference.Row(4 * [gs.formats.parse_cast("bf16")], cols=3)
+        >>> gs.reference.row_log_softmax(row, [1.0, 2.0, 3.0])
+        [0.09033203125, 0.2451171875, 0.6640625]
+    """
     top = _largest(x)
     o = [row.add(v, -top, 0, k) for k, v in enumerate(x)]
     total = o[0]
@@ -128,7 +151,13 @@ def row_log_softmax(row: Row, x: Sequence[float]) -> list[float]:
 
 
 def row_softmax_grad(row: Row, y: Sequence[float], g: Sequence[float]) -> list[float]:
-    """(g - w) y with w the sum of y g; casts: product, sum, difference, result."""
+    """(g - w) y with w the sum of y g; casts: product, sum, difference, result.
+
+    Example:
+        >>> row = gs.reference.Row(4 * [gs.formats.parse_cast("bf16")], cols=2)
+        >>> gs.reference.row_softmax_grad(row, [0.25, 0.75], [1.0, 0.0])
+        [0.1875, -0.1875]
+    """
     w = row_sum(row, [row.mul(a, b, 0, k) for k, (a, b) in enumerate(zip(y, g, strict=True))], 1)
     return [row.mul(row.add(b, -w, 2, k), a, 3, k) for k, (a, b) in enumerate(zip(y, g, strict=True))]
 
@@ -136,7 +165,13 @@ def row_softmax_grad(row: Row, y: Sequence[float], g: Sequence[float]) -> list[f
 def row_norm(
     row: Row, x: Sequence[float], weight: Sequence[float], bias: Sequence[float] | None, eps: float, centered: bool
 ) -> tuple[list[float], float, float]:
-    """Normalised row, its mean and 1 / its standard deviation (casts: cutlass_kernels/rows/norm.h, NormStep)."""
+    """The normalised row, its mean and 1 / its standard deviation (casts: cutlass_kernels/rows/norm.h, NormStep).
+
+    Example:
+        >>> row = gs.reference.Row(16 * [None], cols=2)
+        >>> gs.reference.row_norm(row, [1.0, 3.0], [1.0, 1.0], None, 0.0, centered=True)
+        ([-1.0, 1.0], 2.0, 1.0)
+    """
     count = float(row.cols)
     mean = row.div(row_sum(row, x, 0), count, 1) if centered else 0.0
 
@@ -162,7 +197,15 @@ def row_norm_grad(
     g: Sequence[float],
     centered: bool,
 ) -> tuple[list[float], list[float]]:
-    """Gradient of the row and terms of the weight's gradient (casts: cutlass_kernels/rows/norm.h, NormGradStep)."""
+    """The gradient of the row and the terms of the weight's gradient.
+
+    Casts: cutlass_kernels/rows/norm.h, NormGradStep.
+
+    Example:
+        >>> row = gs.reference.Row(16 * [None], cols=2)
+        >>> gs.reference.row_norm_grad(row, [1.0, 3.0], None, 2.0, 1.0, [1.0, 0.5], centered=True)
+        ([0.0, 0.0], [-1.0, 0.5])
+    """
     count = float(row.cols)
     ks = range(row.cols)
     hat = [row.mul(row.add(x[k], -mean, 0, k) if centered else x[k], rstd, 1, k) for k in ks]

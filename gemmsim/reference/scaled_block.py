@@ -27,7 +27,12 @@ _BINARY32 = Cast(FP32)
 
 
 def round_finite_float(x: float | Fraction, fmt: FiniteFloatFormat, draw: int | None = None, top: float = 0.0) -> float:
-    """``x`` in ``fmt``. ``top``: the largest number, in place of the format's (infinity with eight exponent bits)."""
+    """``x`` in ``fmt``. ``top`` replaces the format's largest number (infinity with eight exponent bits).
+
+    Example:
+        >>> gs.reference.round_finite_float(500.0, gs.formats.FiniteFloatFormat(4, 3))
+        480.0
+    """
     if not isinstance(x, Fraction) and math.isnan(x):
         return math.nan
     most = top or (math.inf if fmt.exponent_bits == 8 else fmt.max)
@@ -63,7 +68,13 @@ def _integer(t: Fraction, fmt: FiniteFloatFormat, e: int, draw: int | None) -> i
 def quantize_tensor(
     values: Any, shape: Sequence[int], fmt: TensorFormat, seed: int = 0, site: int = Site.QUANTIZE, start: int = 0
 ) -> list[float]:
-    """Elements of a tensor of ``shape``, row-major, in ``fmt``; random bits as ``reference.quantize``."""
+    """The elements of a tensor of ``shape``, row-major, in ``fmt``; random bits as ``reference.quantize``.
+
+    Example:
+        >>> fmt = gs.formats.ScaledBlockFormat(gs.formats.FiniteFloatFormat(2, 1), block_size=4)
+        >>> gs.reference.quantize_tensor([0.1, 0.2, 0.3, 0.8], (4,), fmt)
+        [0.125, 0.1875, 0.25, 0.75]
+    """
     if isinstance(fmt, BlockFloatFormat):
         return quantize_block_float(values, shape, fmt, seed, site, start)
     flat = [round_value(float(x), _BINARY32) for x in values]

@@ -74,6 +74,10 @@ def scaled_integer(
     """``x`` quantised and scaled back, its integer, and the scale; ``x`` and ``amax`` are float32 numbers.
 
     NaN stays NaN, infinities clamp, the sign of zero is kept.
+
+    Example:
+        >>> gs.reference.scaled_integer(0.5, amax=1.0)
+        (0.5039370059967041, 64.0, 127.0)
     """
     high = float(2 ** (num_bits - 1 + int(unsigned)) - 1)
     low = 0.0 if unsigned else -high if narrow_range else -high - 1
@@ -97,7 +101,12 @@ def _element(x: float, bits: object, ties: str = "even") -> float:
 
 
 def scaled_element(x: float, amax: float | None, bits: tuple[int, int] = (4, 3), ties: str = "even") -> float:
-    """``x`` as a small float under the scale max * (1 / amax), scaled back; without amax under none."""
+    """``x`` as a small float under the scale max * (1 / amax), scaled back; without amax there is no scale.
+
+    Example:
+        >>> gs.reference.scaled_element(0.3, None), gs.reference.scaled_element(0.3, amax=1.0)
+        (0.3125, 0.2857142984867096)
+    """
     if amax is None:
         return _element(x, bits, ties)
     scale = _times(_over(1.0, 1.0 if amax <= _TINY else amax), _ELEMENTS[bits].max)
@@ -105,7 +114,12 @@ def scaled_element(x: float, amax: float | None, bits: tuple[int, int] = (4, 3),
 
 
 def scaled_affine(x: float, low: float, high: float, num_bits: int = 8) -> float:
-    """``x`` on the grid of 2^num_bits steps from ``low`` to ``high``, with zero on it."""
+    """``x`` on the grid of 2^num_bits steps from ``low`` to ``high``, with zero on it.
+
+    Example:
+        >>> gs.reference.scaled_affine(0.3, -1.0, 2.0, num_bits=4)
+        0.4000000059604645
+    """
     step = _over(_plus(high, -low), 2.0**num_bits - 1)
     least, most = -(2.0 ** (num_bits - 1)), 2.0 ** (num_bits - 1) - 1
     zero = _plus(_whole(_over(low, step)), -least)
@@ -124,10 +138,14 @@ def _power_above(d: float) -> int:
 def scaled_block(
     values: Sequence[float], bits: object, scale: str, amax: float | None = None, ties: str = "even"
 ) -> list[float]:
-    """One block of float32 numbers under a scale of its own: "amax", "e8m0" (rounded up), "e4m3" (under ``amax``).
+    """One block of float32 numbers under its own scale: "amax", "e8m0" (rounded up) or "e4m3" (under ``amax``).
 
     ``bits``: those of an integer with its unsigned and narrow_range, as a tuple of three, or a key of an element
     format.
+
+    Example:
+        >>> gs.reference.scaled_block([0.1, 0.2, -0.4], (4, False, True), "amax")
+        [0.11428571492433548, 0.22857142984867096, -0.4000000059604645]
     """
     largest = math.nan if any(map(math.isnan, values)) else max(map(abs, values))
     if isinstance(bits, tuple) and len(bits) == 3:

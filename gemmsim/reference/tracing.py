@@ -33,16 +33,21 @@ class TraceStep:
     """One step.
 
     Attributes:
-        kind: "operands" (cast, as multiplied), "product", "shift", "add", "instruction", "step" (of a class of one's
-            own: its new state, or the first of several), "register" (of such a class), "combine" (totals of runs),
-            "order", "output" (the spec's output cast) or "result" (the result's dtype).
-        run: the runs of terms that this step is in, outermost first; empty for none.
-        k: the term, None for a step of none or of several.
+        kind: "operands" (cast, as multiplied), "product", "shift", "add", "instruction", "step" (of a ``Custom``
+            accumulator: its new state, or the first of several), "register" (of such an accumulator), "combine"
+            (partial sums of chunks), "order", "output" (the spec's output cast) or "result" (the result's dtype).
+        run: the chunks that contain this step, outermost first; empty without chunks.
+        k: the term; None for a step without a term or with several.
         text: the operation with its numbers.
         exact: its result before any rounding; a float for -0, infinities and NaN.
-        value: what it was rounded to; a Fraction where an exact sum is held in more bits than float64 has.
-        cast: by what it was rounded; None for an exact step and for an instruction, which has its own rule.
+        value: the rounded result; a Fraction where an exact sum is held in more bits than float64 has.
+        cast: the cast that rounded it; None for an exact step and for an instruction, which has its own rule.
         whole: whether it is of an integer accumulator, whose numbers are shown as integers.
+
+    Example:
+        >>> step = gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16").steps[1]
+        >>> step.kind, step.k, step.text, step.value, step.cast, step.is_rounded
+        ('add', 0, '0.0 + 0.1', 0.0999755859375, 'e5m10', True)
     """
 
     kind: str
@@ -80,6 +85,11 @@ class Trace:
 
     ``value``: that value. ``exact``: the sum of the exact products of the cast operands, without any rounding; None
     where one of them is not finite, or in block formats with scales apart. ``at``: the element's index in the result.
+
+    Example:
+        >>> found = gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16")
+        >>> found.value, float(found.exact), found.roundings
+        (6.1015625, 6.1, 2)
     """
 
     spec: str
@@ -98,7 +108,12 @@ class Trace:
         return sum(step.is_rounded for step in self.steps if step.kind not in ("operands", "order"))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dictionary, for JSON: exact numbers are texts, and so are infinities and NaN."""
+        """The trace as a plain dictionary, for JSON. Exact numbers are texts, and so are infinities and NaN.
+
+        Example:
+            >>> list(gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16").to_dict())
+            ['spec', 'at', 'value', 'exact', 'steps']
+        """
         return {
             "spec": self.spec,
             "at": list(self.at),
@@ -171,12 +186,12 @@ def trace(
         seed: seed of the random bits, unless the spec fixes one.
         c, select: as ``qmatmul``.
 
-    It is computed by the reference, in exact integers, about a microsecond a digit: seconds for K = 100,000. The last
-    step's value is the element that ``qmatmul`` gives, bit for bit, in its dtype (of lists: float32).
+    The reference computes it in exact integers, about a microsecond per digit: seconds for K = 100,000. The last step's
+    value is the element that ``qmatmul`` gives, bit for bit, in its dtype (for lists: float32).
 
     Raises:
         SpecError: for a spec that means nothing, for None, and for ``QAffineFormats``, which are several.
-        ValueError, IndexError: for shapes that do not fit and an element that there is not.
+        ValueError, IndexError: for shapes that do not fit and an index out of range.
 
     Example:
         >>> print(gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16"))

@@ -1,4 +1,4 @@
-"""Matrix products emulated by several narrower ones: operands cut into slices, kept cross products, their sum.
+"""Matrix products emulated by several narrower ones: slices of the operands, some of their cross products, and a sum.
 
     scheme = gs.sliced.bf16(3)                # fp32 by nine bf16 products
     scheme(a, b)

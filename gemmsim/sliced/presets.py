@@ -23,9 +23,10 @@ def bf16(n: int, products: int | None = None, *, spec: SpecLike = ":exact(fp32)"
     Args:
         n: slices. Three hold a float32 (of magnitude 2^-110 or more) exactly.
         products: kept cross terms, those with the smallest i + j: 1; 3 or 4; 6 or 9. Default 1, 3 and 9.
-        spec: of each term, for instance ":hw(hopper, wgmma, bf16)"; exact by default, so that only the slices left out
-            and the roundings of the few totals count. (``register``, the former keyword, is deprecated.)
-        joined: whether all terms are summed in one such register; else each by itself, then in fp32. Least first.
+        spec: of each term, for instance ":hw(hopper, wgmma, bf16)". The default is exact, so that only the slices left
+            out and the roundings of the final sums count. (``register``, the former keyword, is deprecated.)
+        joined: whether all terms are one sum in that accumulator; otherwise each term is a product, and these are added
+            in fp32. Smallest terms first.
 
     NaN, infinities, overflow and zeros: see ``Sliced``.
 
@@ -34,6 +35,11 @@ def bf16(n: int, products: int | None = None, *, spec: SpecLike = ":exact(fp32)"
 
     Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
     computations", ARITH 2019, arXiv:1904.06376 (x3, x6, x9; which terms).
+
+    Example:
+        >>> a, b = torch.tensor([[1.2345678]]), torch.ones(1, 1)
+        >>> [gs.sliced.bf16(n)(a, b).item() for n in (1, 2, 3)]
+        [1.234375, 1.234567642211914, 1.2345677614212036]
     """
     if type(n) is not int or n not in _PRODUCTS:
         raise spec_error(f"sliced.bf16({n!r})", "1, 2 or 3 slices", "Three hold a float32.")
@@ -46,23 +52,28 @@ def bf16(n: int, products: int | None = None, *, spec: SpecLike = ":exact(fp32)"
 
 
 def tf32x3(accumulate: str = "outside", *, arch: str = "ampere") -> Sliced:
-    """float32 by three TF32 products: ``a_1 b_1 + 2^-11 (a_2 b_1 + a_1 b_2)``, x_2 = tf32(2^11 (x - tf32(x))), to
-    nearest, ties away.
+    """float32 by three TF32 products: ``a_1 b_1 + 2^-11 (a_2 b_1 + a_1 b_2)``, with ``x_2 = tf32(2^11 (x - tf32(x)))``.
+
+    Slices are rounded to nearest, ties away. The three products are summed in fp32, the two small ones first.
 
     Args:
-        accumulate: "inside": each product in the tensor core's own register, which cuts off; "outside": each
-            instruction from +0, its result added to an fp32 register to nearest even.
+        accumulate: "inside": each product in the tensor core's own accumulator, which truncates; "outside": each
+            instruction from +0, its result added in fp32, to nearest even.
         arch: the chip whose largest tf32 instruction ``mma`` is modelled.
 
-    The three products are summed in fp32, the two small ones first.
     NaN, infinities, overflow and zeros: see ``Sliced``.
 
     Raises:
         SpecError: for another word, or a chip without the instruction.
 
     Source: Ootomo, Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
-    theoretical peak performance", IJHPCA 36 (2022), arXiv:2203.03341. There both small products go into one register
+    theoretical peak performance", IJHPCA 36 (2022), arXiv:2203.03341. There both small products go into one accumulator
     inside the tensor core, and only the large one is summed outside.
+
+    Example:
+        >>> a, b = torch.tensor([[1.2345678]]), torch.ones(1, 1)
+        >>> gs.qmatmul(a, b, "tf32 : fp32").item(), gs.sliced.tf32x3()(a, b).item()
+        (1.234375, 1.2345677614212036)
     """
     hardware = Hardware(arch, "mma", "tf32")
     if accumulate not in ("inside", "outside"):
@@ -77,20 +88,25 @@ def ozaki_int8(slices: int, out: str = "fp64") -> Sliced:
     """float64 (or float32) by int8 products that are exact in int32: the Ozaki scheme.
 
     Args:
-        slices: of 7 bits and sign, 1 to 64. Kept are the terms with i + j <= slices + 1, ``slices (slices + 1) / 2``
+        slices: of 7 bits and sign, 1 to 64. The terms with i + j <= slices + 1 are kept, ``slices (slices + 1) / 2``
             products: 8 slices are 36.
         out: "fp64" or "fp32", the format of the result; the sum is in fp64 in either case.
 
-    Slices are relative to the largest exponent of a's row and b's column, so that operands of wide range need more.
-    The products are added in fp64, least first. K up to 133144, beyond which int32 could overflow.
-    NaN, infinities, overflow and zeros: see ``Sliced``.
+    Slices are relative to the largest exponent of a's row and b's column, so that operands of wide range need more
+    slices. The products are added in fp64, smallest first. K is at most 133144; beyond that int32 could overflow. NaN,
+    infinities, overflow and zeros: see ``Sliced``.
 
     Raises:
         SpecError: for other numbers and formats.
 
     Source: Ootomo, Ozaki, Yokota, "DGEMM on integer matrix multiplication unit", IJHPCA 38 (2024), arXiv:2306.11975;
     Ozaki, Ogita, Oishi, Rump, "Error-free transformations of matrix multiplication by using fast routines of matrix
-    multiplication and its applications", Numer. Algorithms 59 (2012). The order of the sum is chosen here.
+    multiplication and its applications", Numer. Algorithms 59 (2012). The order of the sum is our choice.
+
+    Example:
+        >>> a = torch.tensor([[1 / 3]], dtype=torch.float64)
+        >>> [gs.sliced.ozaki_int8(n)(a, torch.ones(1, 1)).item() for n in (2, 4, 8)]
+        [0.33331298828125, 0.3333333320915699, 0.3333333333333333]
     """
     cut = IntegerSlices(7, slices)
     terms = _least_first(slices, slices + 1)

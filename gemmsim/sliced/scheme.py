@@ -28,26 +28,33 @@ class Sliced:
     """A matrix product as a sum of products of slices: ``sum over (i, j) in terms of 2^shift(i, j) a_i @ b_j``.
 
     Args:
-        slicing: how both operands are cut: ``FloatSlices`` or ``IntegerSlices``.
+        slicing: how both operands are divided into slices: ``FloatSlices`` or ``IntegerSlices``.
         terms: the kept cross terms (i, j), numbers of slices from 1, each once; the order of the sum.
-        partial: what each product of slices is computed by: one spec for all, or one for each term; no output cast but
-            as written in it.
-        joined: True: all terms are one sum in one register: one product of a_i side by side and b_j below one another,
-            in the order of ``terms`` (so of K times as many products). Needs one spec, and slices without scales.
-            False: each product by itself; ``T = R(p_1)``, then ``T = R(T + p_t)`` for each next one, where p is the
-            product rounded to ``total`` times its power of two, exactly, and R rounds to ``total``, to nearest even.
+        partial: the spec of each product of slices: one for all, or one for each term. There is no output cast except
+            those in it.
+        joined: True: all terms are one sum in one accumulator: one product of the a_i next to each other and the b_j
+            below one another, in the order of ``terms`` (its K is multiplied by the number of terms). It needs one
+            spec, and slices without scales. False: each product separately; ``T = R(p_1)``, then ``T = R(T + p_t)`` for
+            each next one, where p is the product rounded to ``total`` times its power of two, exactly, and R rounds to
+            ``total``, to nearest even.
         total: format of that sum, "fp32" or "fp64"; without influence if joined.
         out: format of the result, "fp32" or "fp64", to which T times the powers of two of its row and column is rounded
             (nearest even).
 
-    Outputs whose row of a or column of b holds a NaN or an infinity are those of IEEE 754: NaN for a NaN, 0 * inf and
-    infinities of both signs, else that infinity; of float64 operands beyond float32 likewise, where slices are of
-    float32. Others come from finite slices and overflow as the registers do, so that NaN may come of infinite partial
-    products of both signs. What underflows keeps its sign, as -0 too. K = 0 gives +0.
+    Outputs whose row of a or column of b holds a NaN or an infinity follow IEEE 754: NaN for a NaN, 0 * inf and
+    infinities of both signs, otherwise that infinity. The same holds for float64 operands beyond float32, where slices
+    are of float32. Other outputs come from finite slices and overflow as the accumulators do; infinite partial products
+    of both signs may therefore give NaN. Results of underflow keep their sign, -0 included. K = 0 gives +0.
 
     Raises:
-        SpecError, FormatError: for terms of no slice, none or one twice, specs that are none or do not go with the
+        SpecError, FormatError: for terms of no slice, none or one twice, specs that mean nothing or do not go with the
             terms, and a sum that cannot be joined.
+
+    Example:
+        >>> two = gs.sliced.FloatSlices("bf16/sat", count=2)
+        >>> scheme = gs.sliced.Sliced(two, terms=((2, 1), (1, 2), (1, 1)), partial=":exact(fp32)")
+        >>> scheme(torch.tensor([[1.2345678]]), torch.ones(1, 1)).item(), scheme.products
+        (1.234567642211914, 3)
     """
 
     slicing: FloatSlices | IntegerSlices
@@ -88,7 +95,12 @@ class Sliced:
         return matmul(a, b, self)
 
     def explain(self) -> str:
-        """What is computed, in a few lines of words; each spec in its own."""
+        """What is computed, in a few lines of words; each spec in its own words.
+
+        Example:
+            >>> print(gs.sliced.bf16(2).explain().splitlines()[0])
+            slices      2 of each operand (rounded to float32): x_1 = R(x); each next one R of what is left, exactly
+        """
         lines = [*self.slicing.explain_lines(), ("terms", f"{self.products}: {_term_words(self.terms)}")]
         if self.joined:
             lines.append(("sum", "all terms one after the other in one register, from +0"))
@@ -106,7 +118,12 @@ class Sliced:
         return f"{self.slicing}; {self.products} products by {specs}, {how} -> {self.out}"
 
     def to_json(self) -> dict[str, object]:
-        """Plain dictionary; ``from_json`` reads it back."""
+        """The scheme as a plain dictionary; ``from_json`` reads it back.
+
+        Example:
+            >>> gs.sliced.Sliced.from_json(gs.sliced.bf16(2).to_json()) == gs.sliced.bf16(2)
+            True
+        """
         one = self.partial
         return {
             "version": 1,
@@ -140,22 +157,26 @@ class Sliced:
 
 @takes_arrays
 def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
-    """``a @ b`` computed as ``scheme`` says, in the dtype of ``scheme.out``, float32 or float64.
+    """``a @ b`` by the products of ``scheme``, in the dtype of ``scheme.out``, float32 or float64.
 
     Args:
         a, b: shapes as for ``torch.matmul``; float32, float64, float16, bfloat16, float8, int8, uint8, any strides, one
             device. Where slices are of float32, float64 operands are rounded to it first.
-        scheme: how. Random bits of stochastic registers are drawn from torch's default CPU generator.
+        scheme: the slices and products. Random bits of stochastic accumulators come from torch's default CPU generator.
 
-    There is no gradient: rounding has none, and which scheme a backward product would use is the caller's choice. NaN,
-    infinities, zeros and K = 0: see ``Sliced``. A K with which an integer register could wrap is refused; for
-    ``ozaki_int8`` these are K above 133144.
+    There is no gradient: rounding has none, and the scheme of a backward product would be the caller's choice. NaN,
+    infinities, zeros and K = 0: see ``Sliced``. A K with which an integer accumulator could wrap is refused; for
+    ``ozaki_int8`` this is K above 133144.
 
     Raises:
         GradError: for an operand that requires grad in grad mode.
-        SpecError: for a ``scheme`` that is none.
-        ShapeError: for shapes that do not multiply, and K beyond what an integer register holds exactly.
+        SpecError: for a ``scheme`` that is not one.
+        ShapeError: for shapes that do not multiply, and K beyond what an integer accumulator holds exactly.
         UnsupportedSpec, DTypeError, DeviceError: as ``gemmsim.qmatmul``.
+
+    Example:
+        >>> gs.sliced.matmul(torch.tensor([[1.2345678]]), torch.ones(1, 1), gs.sliced.bf16(3)).item()
+        1.2345677614212036
     """
     if not isinstance(scheme, Sliced):
         asked = f"sliced.matmul: scheme={shown(scheme)}"

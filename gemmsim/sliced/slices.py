@@ -23,21 +23,27 @@ _MOST = 64
 
 @dataclass(frozen=True)
 class FloatSlices:
-    """``x_1 = R(x), x_2 = R(2^gain (x - x_1)), x_3 = R(2^gain (2^gain (x - x_1) - x_2))``, ... so that x is about
-    ``x_1 + 2^-gain x_2 + 2^-2gain x_3 + ...``.
+    """``x_1 = R(x), x_2 = R(2^gain (x - x_1)), x_3 = R(2^gain (2^gain (x - x_1) - x_2))``, ...
+
+    x is then about ``x_1 + 2^-gain x_2 + 2^-2gain x_3 + ...``.
 
     Args:
-        fmt: R, the cast of every slice, deterministic, to a float format. Give it saturating ("bf16/sat"): finite
-            numbers beyond its largest then leave a remainder for the next slice.
+        fmt: R, the cast of every slice, deterministic, to a float format. It should saturate ("bf16/sat"): finite
+            numbers beyond its largest one then leave a remainder for the next slice.
         count: slices, 1 to 8.
         gain: each remainder is multiplied by ``2^gain`` first, 0 to 24, which keeps small ones from underflow.
 
-    Operands are rounded to float32 first, which only float64 ones notice. Remainders are exact.
+    Operands are rounded to float32 first, which only changes float64 ones. Remainders are exact.
     With bf16, three slices hold every float32 of magnitude 2^-110 or more, two to 2^-16 of it, one to 2^-8; smaller
-    ones to half of bf16's least number, 2^-134. With tf32, gain 11, two hold it to 2^-23.
+    ones to half of bf16's smallest number, 2^-134. With tf32, gain 11, two hold it to 2^-23.
 
     Raises:
         SpecError, FormatError: for another format, and counts and gains outside these ranges.
+
+    Example:
+        >>> parts, _ = gs.sliced.FloatSlices("bf16/sat", count=3).of(torch.tensor([1.2345678]), 0)
+        >>> [part.item() for part in parts]
+        [1.234375, 0.0001926422119140625, 1.1920928955078125e-07]
     """
 
     kind: ClassVar[str] = "float"
@@ -66,7 +72,7 @@ class FloatSlices:
         return found, None
 
     def shift(self, term: tuple[int, int]) -> int:
-        """Exponent of the product of these slices, from 1, beside that of the first ones."""
+        """Exponent of the product of these slices (numbered from 1) relative to the first ones."""
         return -self.gain * (term[0] + term[1] - 2)
 
     def to_json(self) -> dict[str, object]:
@@ -86,19 +92,25 @@ class FloatSlices:
 
 @dataclass(frozen=True)
 class IntegerSlices:
-    """Rows of a and columns of b as ``2^e (2^-bits q_1 + 2^-2bits q_2 + ...)``, e the exponent of the largest
-    magnitude, which is below ``2^e`` and at least half of it; q_s are integers of magnitude below ``2^bits``, cut off
-    toward zero.
+    """Rows of a and columns of b as ``2^e (2^-bits q_1 + 2^-2bits q_2 + ...)`` with integers q_s.
+
+    The magnitudes of q_s are below ``2^bits``. e is the exponent of the largest magnitude of the row or column, which
+    is below ``2^e`` and at least half of it. The q_s are truncated toward zero.
 
     Args:
         bits: of each slice, 1 to 15, without sign: 7 for int8.
-        count: slices, 1 to 64. They hold an operand exactly if its lowest bit is at least ``2^(e - bits count)``, else
-            cut off below that.
+        count: slices, 1 to 64. They hold an operand exactly if its lowest bit is at least ``2^(e - bits count)``;
+            otherwise they truncate it below that.
 
-    A row of zeros has slices of zeros, and e = 0. Operands are taken as they are, float64 at the widest.
+    A row of zeros has slices of zeros, and e = 0. Operands are not rounded first; the widest are float64.
 
     Raises:
         SpecError: for numbers outside these ranges.
+
+    Example:
+        >>> parts, exponents = gs.sliced.IntegerSlices(bits=7, count=2).of(torch.tensor([[0.75, 0.1]]), 1)
+        >>> parts, exponents
+        ([tensor([[96., 12.]], dtype=torch.float64), tensor([[  0., 102.]], dtype=torch.float64)], tensor([[0]]))
     """
 
     kind: ClassVar[str] = "integer"
@@ -127,7 +139,7 @@ class IntegerSlices:
         return found, exponents
 
     def shift(self, term: tuple[int, int]) -> int:
-        """Exponent of the product of these slices, from 1, beside the vectors' own."""
+        """Exponent of the product of these slices (numbered from 1), without the vectors' own exponents."""
         return -self.bits * (term[0] + term[1])
 
     def to_json(self) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Vectors for hardware test benches: operands, result and the register after every step, as files.
+"""Vectors for hardware test benches: operands, result and the accumulator after every step, as files.
 
     gs.export_vectors(a, b, "int8 : int(18)", "vectors", steps=True)
 
-The files are read with ``$readmemh`` or as JSON (docs/howto/test_bench.md).
+You can read the files with ``$readmemh`` or as JSON (docs/howto/test_bench.md).
 """
 
 from __future__ import annotations

@@ -29,7 +29,12 @@ class CapturedProduct:
     Attributes:
         name: in the file, "PATH/OPERATOR/ROLE/N".
         a, b: (M, K) and (K, N), as they were multiplied, before any cast.
-        about: what the metadata of the file say of it: operator, orders of K and M of a convolution.
+        about: the file's metadata of the product: operator, orders of K and M of a convolution.
+
+    Example:
+        >>> one = gs.vectors.CapturedProduct("-/aten.mm/fprop/0", torch.ones(2, 8), torch.ones(8, 4))
+        >>> gs.acc.min_accumulator_bits(one.b, "int8", k_dim=one.k_dim_b)
+        12
     """
 
     name: str
@@ -48,13 +53,13 @@ def captured_product(path: str | Path, name: str = "", *, batch: int = 0) -> Cap
 
     Args:
         path: the file.
-        name: "PATH/OPERATOR/ROLE/N", or its beginning where only one product has it ("encoder.0"); "" where the file
-            has one product.
-        batch: which matrices of a product of batches, counted over all dimensions of the batch.
+        name: "PATH/OPERATOR/ROLE/N", or its beginning if only one product has it ("encoder.0"); "" if the file has one
+            product.
+        batch: number of the matrix in a product of batches, counted over all dimensions of the batch.
 
     Raises:
-        VectorsError: no such file or product (near names are given), a convolution that was written as image and
-            filter, a file of another kind, operands whose sizes along K differ.
+        VectorsError: no such file or product (the message suggests near names), a convolution that was written as image
+            and filter, a file of another kind, operands whose sizes along K differ.
 
     Example:
         >>> import tempfile

@@ -27,12 +27,16 @@ _TIES, _NUMBERS = 8, 24
 
 @dataclass(frozen=True)
 class Directed:
-    """One case.
+    """One test case.
 
     Attributes:
         name: "extremes", "alternating", "overflow" or "ties".
-        about: what the operands are, or why there are none.
+        about: a description of the operands, or why there are none.
         a, b: float64 (M, K) and (K, N), in the operands' formats; None where the spec has no such case.
+
+    Example:
+        >>> [case.name for case in gs.vectors.directed_cases("int8 : int(18)", 8)]
+        ['extremes', 'alternating', 'overflow', 'ties']
     """
 
     name: str
@@ -43,18 +47,26 @@ class Directed:
 
 @takes_spec()
 def directed_cases(spec: Any, terms: int) -> list[Directed]:
-    """Operands of ``terms`` terms that test the corners of ``spec``; all four cases, whether there are operands or not.
+    """Operands of ``terms`` terms that test the corner cases of ``spec``: always all four cases, some without operands.
 
-    * extremes: each row of a is one number (largest, least, smallest magnitude of either sign, zero) and so is each
-      column of b: every pair of them meets.
+    * extremes: each row of a is one number (largest, lowest, smallest magnitude of either sign, zero) and so is each
+      column of b, so that every pair of numbers is multiplied.
     * alternating: products change their sign at every term, at full size and falling.
-    * overflow: the running sum leaves the register first at a step that is said, after zeros: as early as possible, in
-      the middle and at the last step, on either side.
-    * ties: a sum, or a product where products are rounded, that lies half-way between two neighbours of the register.
+    * overflow: the running sum first overflows at a stated step, after zeros: as early as possible, in the middle and
+    at
+      the last step, on either side.
+    * ties: a sum, or a product where products are rounded, that lies half-way between two neighbours of the
+    accumulator's
+      format.
 
     Raises:
         VectorsError: for operands in block formats, or ``terms`` below 1.
         SpecError: for a spec that means nothing.
+
+    Example:
+        >>> extremes = gs.vectors.directed_cases("int8 : int(18)", 4)[0]
+        >>> extremes.a[:, 0].tolist(), gs.count_overflows(extremes.a, extremes.b, "int8 : int(18)").sum()
+        ([127.0, -128.0, 1.0, -1.0, 0.0], tensor(0))
     """
     meaning = gs.GemmSpec.of(spec)
     if isinstance(terms, bool) or not isinstance(terms, int) or terms < 1:

@@ -6,7 +6,14 @@ __all__ = ["VectorsError", "vectors_error"]
 
 
 class VectorsError(ValueError):
-    """Vectors that cannot be made or written: no code for a number, too many words, a file."""
+    """Vectors that cannot be made or written: a number without a code, too many words, a file.
+
+    Example:
+        >>> gs.vectors.directed_cases("mxfp8_e4m3 : fp32", 8)
+        Traceback (most recent call last):
+            ...
+        gemmsim.vectors.errors.VectorsError: operands in mxfp8_e4m3, which share scales; allowed: ...
+    """
 
 
 def vectors_error(asked: str, allowed: str, do: str) -> VectorsError:

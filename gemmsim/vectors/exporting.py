@@ -57,33 +57,34 @@ def export_vectors(
     also: Mapping[str, tuple[Tensor, str]] | None = None,
     seed: int = 0,
 ) -> list[Path]:
-    """Writes operands, result and, with ``steps``, the register after every step as ``$readmemh`` hex and as JSON.
+    """Writes operands, result and, with ``steps``, the accumulator after every step as ``$readmemh`` hex and as JSON.
 
     Args:
         a, b: (M, K) and (K, N): tensors, arrays or nested lists; a vector is one row of a, one column of b.
         spec: the product. Operands are written after its casts of them; without a cast in the format of their dtype
             (int64, that of lists of integers, as 32 bits).
-        folder: is made; a.hex, b.hex, expected.hex, words.json, spec.json and README.txt in it are replaced. What an
-            earlier call wrote and this one does not (steps, totals, directed cases) is removed.
-        steps: also steps.hex, the register after each step (1 term; n terms of ``fused`` and ``hw``), and of
-            ``chunked`` and ``promote`` totals_1.hex, the register of the totals of runs, totals_2.hex, ... of runs of
-            those.
+        folder: is created. The call replaces a.hex, b.hex, expected.hex, words.json, spec.json and README.txt in it.
+            Files of an earlier call that this one does not write (steps, totals, directed cases) are removed.
+        steps: also steps.hex, the accumulator after each step (1 term; n terms of ``fused`` and ``hw``). For
+            ``chunked`` and ``promote`` also totals_1.hex, the accumulator of the partial sums of chunks, totals_2.hex,
+            ... of the levels above.
         directed: also the cases of ``gemmsim.vectors.directed_cases`` for K terms, in ``folder/directed/NAME``.
         also: further files of the given operands: name -> (tensor, format of its words), such as a requantised result.
         seed: of the random bits of the accumulator and the output, unless the spec fixes one.
 
-    The result is in the spec's output format, else in its register's, else in float32, or in float64 where that does
-    not hold every value. NaN is the format's canonical one. Words are computed by the kernels of ``qmatmul``; the
-    register after k terms is the result of the first k terms.
+    The result is in the spec's output format. Without one it is in the accumulator's format, or else in float32, or in
+    float64 where float32 does not hold every value. NaN is the format's canonical one. The kernels of ``qmatmul``
+    compute the words; the accumulator after k terms is the result of the first k terms.
 
-    Returns the folders, ``folder`` first. Every file appears complete or not at all.
+    Returns the folders, ``folder`` first. Every file is written atomically.
 
     Raises:
-        SpecError: for a spec that means nothing; with ``steps``, for an accumulator without one register a step.
-        VectorsError: for operands in block formats or rounded at random, no terms or no result, fractions in a register
-            of integers, numbers without a code (NaN in fixed point), more than 2^24 words, numbers of ``also`` that are
-            not in their format, files that cannot be written.
-        ShapeError, DTypeError: for operands that are no matrices or do not multiply, or hold no numbers.
+        SpecError: for a spec that means nothing; with ``steps``, for an accumulator that does not have one value per
+            step.
+        VectorsError: for operands in block formats or with stochastic rounding, no terms or no result, fractions in an
+            accumulator of integers, numbers without a code (NaN in fixed point), more than 2^24 words, numbers of
+            ``also`` that are not in their format, files that cannot be written.
+        ShapeError, DTypeError: for operands that are not matrices or do not multiply, or hold no numbers.
 
     Example:
         >>> import tempfile
@@ -117,15 +118,21 @@ def export_vectors(
 def export_directed(
     spec: SpecLike, terms: int, folder: str | Path, *, steps: bool = False, seed: int = 0
 ) -> list[Path]:
-    """Writes ``gemmsim.vectors.directed_cases(spec, terms)`` as files, each case in ``folder/NAME``; these folders.
+    """Writes the cases of ``directed_cases(spec, terms)`` as files, each in ``folder/NAME``; returns the folders.
 
     Args:
-        spec, steps, seed: as in ``export_vectors``, which tells of the files.
+        spec, steps, seed: as in ``export_vectors``, which describes the files.
         terms: of each sum, K.
-        folder: is made; README.txt in it says what each case is, and why a case is not there.
+        folder: is created; README.txt in it describes each case, and says why a case is missing.
 
     Raises:
         SpecError, VectorsError: as ``export_vectors`` and ``directed_cases``.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print([path.name for path in gs.vectors.export_directed("int8 : int(18)", 8, folder)])
+        ['extremes', 'alternating']
     """
     meaning = gs.GemmSpec.of(spec)
     if steps:

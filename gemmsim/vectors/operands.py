@@ -101,11 +101,15 @@ def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
         side: 0 or 1.
 
     Integer tensors, tensors of zeros and operands without a cast stay as they are: the number is 1. The result is not
-    rounded to the format. NaN and infinities are not looked at.
+    rounded to the format. NaN and infinities are ignored.
 
     Raises:
         SpecError: for a spec that means nothing.
         VectorsError: for another ``side``, and block formats.
+
+    Example:
+        >>> gs.vectors.scaled_to(torch.tensor([[0.5, -0.25]]), "e4m3 : fp32", 0)
+        (tensor([[ 448., -224.]], dtype=torch.float64), 896.0)
     """
     if side not in (0, 1):
         raise vectors_error(f"scaled_to: side={side!r}", "0 for a, 1 for b", "Give one of them.")

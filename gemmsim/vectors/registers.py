@@ -28,15 +28,22 @@ _ALLOWED = (
 
 @dataclass(frozen=True)
 class Register:
-    """One register of an accumulator.
+    """The values of one accumulator, a register of the hardware.
 
     Attributes:
-        name: "steps" of the innermost register, "totals_1", "totals_2", ... of those around it.
-        every: terms between two values: 1 after each multiply-add, n of the totals of runs of n terms and of an
-            int(...) that is judged at the end of such a run, as the first adders of a tree are.
+        name: "steps" for the innermost one, "totals_1", "totals_2", ... for those around it.
+        every: terms between two values: 1 after each multiply-add. It is n for the partial sums of chunks of n terms,
+            and for an int(...) that overflows only at the end of such a chunk, as the first adders of a tree do.
         reset: terms after which it starts from +0 again; None: never.
-        format: that it is in.
-        values: float64 (M, N, S): its value after each of S steps. A step has fewer terms where a run ends.
+        format: of its values.
+        values: float64 (M, N, S): its value after each of S steps. A step has fewer terms where a chunk ends.
+
+    Example:
+        >>> spec = gs.GemmSpec.parse("chunked(2, fp16, fp32)")
+        >>> for one in gs.vectors.registers_of(torch.ones(1, 4), torch.ones(4, 1), spec):
+        ...     print(one.name, one.every, one.reset, one.values.flatten().tolist())
+        steps 1 2 [1.0, 2.0, 1.0, 2.0]
+        totals_1 2 None [2.0, 4.0]
     """
 
     name: str
@@ -48,10 +55,15 @@ class Register:
 
 @takes_spec()
 def registers_of(a: Tensor, b: Tensor, spec: gs.GemmSpec, seed: int = 0) -> list[Register]:
-    """The registers of ``qmatmul(a, b, spec, seed=seed)``, innermost first; operands are in their format already.
+    """The accumulators of ``qmatmul(a, b, spec, seed=seed)``, innermost first; operands are in their format already.
 
     Raises:
-        SpecError: for an accumulator that has not one register a step.
+        SpecError: for an accumulator that does not have one value per step.
+
+    Example:
+        >>> steps = gs.vectors.registers_of(torch.ones(1, 3), torch.ones(3, 1), gs.GemmSpec.parse("fp16"))
+        >>> steps[0].values.flatten()
+        tensor([1., 2., 3.], dtype=torch.float64)
     """
     check_registers(spec)
     bare = dataclasses.replace(spec, a=None, b=None, out=None)

@@ -26,9 +26,15 @@ class Words:
 
     Attributes:
         name: of the file, without its ending.
-        format: whose codes they are.
-        codes: integers; of fixed-point formats signed ones, whose two's complement is the word.
+        format: of the codes.
+        codes: integers; for fixed-point formats signed ones, whose two's complement is the word.
         index: the number of a word as a formula of its indices, such as "m * K + k".
+
+    Example:
+        >>> e4m3, a = gs.formats.parse_cast("e4m3"), torch.tensor([[1.0, -2.0]])
+        >>> words = gs.vectors.operand_words("a", a, e4m3, "m * K + k")
+        >>> words.bits, [hex(word) for word in words.numbers()]
+        (8, ['0x38', '0xc0'])
     """
 
     name: str
@@ -55,7 +61,7 @@ class Words:
         return head + "".join(f"{word:0{digits}x}\n" for word in self.numbers())
 
     def entry(self) -> dict[str, object]:
-        """What a description says of the file."""
+        """The entry of the file in a description."""
         return {
             "file": f"{self.name}.hex",
             "shape": list(self.codes.shape),
@@ -71,12 +77,17 @@ def operand_words(name: str, x: Tensor, cast: Any, index: str, given: Format | N
     Args:
         name: of the file.
         x: the operand, floats.
-        cast: ``GemmSpec.a`` or ``.b``; None: the operand as it is, in the format ``given``, else in float32 (float64
-            for a tensor of float64).
+        cast: ``GemmSpec.a`` or ``.b``; None: the operand as it is, in the format ``given``, otherwise in float32
+            (float64 for a tensor of float64).
         index: as in ``Words``.
 
     Raises:
-        VectorsError: for operands in block formats or rounded at random, which have no codes of their own.
+        VectorsError: for operands in block formats or with stochastic rounding, which have no codes of their own.
+
+    Example:
+        >>> a = torch.tensor([[1.0, -2.0]])
+        >>> gs.vectors.operand_words("a", a, gs.formats.parse_cast("int8"), "m * K + k").hex_text().splitlines()
+        ['// a: 1 x 2, fixed(8,0), 8 bits a word, word m * K + k', '01', 'fe']
     """
     if cast is None:
         fmt: Any = given
@@ -95,10 +106,15 @@ def operand_words(name: str, x: Tensor, cast: Any, index: str, given: Format | N
 
 @takes_spec()
 def result_words(result: Tensor, spec: gs.GemmSpec, index: str, name: str = "expected") -> Words:
-    """The words of a product's result: in the spec's output format, else in that of the register that gives it,
-    else in float32, or in float64 where that does not hold every value.
+    """The words of a product's result, in the spec's output format or, without one, in that of the accumulator.
 
+    If the accumulator has no such format, they are in float32, or in float64 where float32 does not hold every value.
     Any NaN becomes the format's canonical one.
+
+    Example:
+        >>> words = gs.vectors.result_words(torch.tensor([[1.5]]), gs.GemmSpec.parse("e4m3 : fp16"), "m * N + n")
+        >>> str(words.format), [hex(word) for word in words.numbers()]
+        ('e5m10', ['0x3e00'])
     """
     for fmt in _candidates(spec):
         try:

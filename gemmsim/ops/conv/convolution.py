@@ -55,13 +55,13 @@ class _How(NamedTuple):
     out_dtype: torch.dtype | None
 
 
-_CONV = """``torch.nn.functional.conv{n}d`` computed as ``spec`` says, with gradients.
+_CONV = """``torch.nn.functional.conv{n}d`` in the arithmetic of ``spec``, with gradients.
 
     ``out[b, co, o] = sum_k w[co, k] * x[b, ci, o * stride + j * dilation - padding]`` over k = (ci, j), ascending: the
-    group's input channels slowest, then kernel positions row-major. Positions in the padding are terms like any other,
-    the number +0 times the weight, so that a NaN or infinite weight gives NaN there, as IEEE 754 says. Each group is a
-    product of its own. Without a bias it is ``qmatmul`` of the matrix of windows and the weight, bit for bit, but no
-    such matrix is made (see docs/reference/conv.md for memory).
+    group's input channels slowest, then kernel positions row-major. Positions in the padding are terms too: +0
+    times the weight, so that a NaN or infinite weight gives NaN there, as IEEE 754 says. Each group is a separate
+    product. Without a bias the result has the bits of ``qmatmul`` of the matrix of windows and the weight, but no such
+    matrix is made (see docs/reference/conv.md for memory).
 
     Args:
         x, weight, bias: (B, C, ...) or (C, ...); (out, C / groups, ...); (out,). Dtypes and devices as in ``qmatmul``,
@@ -70,12 +70,12 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``spec`` says, with grad
         spec: a string, ``GemmSpec``, accumulator or cast for every product with the gradient rule of ``qmatmul``, or
             ``QAffineFormats``, of which x is the input; None is PyTorch's own convolution. (``formats``, its former
             keyword, is deprecated.)
-        padding_mode: "zeros", or "reflect", "replicate", "circular": x is then padded with numbers of its own, before
-            everything else, and its gradient is PyTorch's for that padding (in PyTorch's order on each device).
+        padding_mode: "zeros", or "reflect", "replicate", "circular": x is then padded with its own numbers first, and
+            its gradient is PyTorch's for that padding (in PyTorch's order on each device).
         seed, arithmetic, out_dtype: as in ``qlinear``.
 
-    Blocks of operand formats lie along k, in each product along its own; a scale that a whole tensor shares is that of
-    the tensor as given. Every product encodes its operands anew, as in ``qmatmul``.
+    Blocks of operand formats lie along k, the sum of each product; a scale of a whole tensor is that of the tensor as
+    given. Every product encodes its operands anew, as in ``qmatmul``.
 
     Bias, quantisers and scaling are those of ``qlinear``, with one scale for all of x and one for the weight.
     Gradients, with ``qg = grad_quant(grad)``: that of x is the transposed convolution of qg with the weight in dgrad's
@@ -86,19 +86,24 @@ _CONV = """``torch.nn.functional.conv{n}d`` computed as ``spec`` says, with grad
     Raises:
         ShapeError: for every shape and argument that PyTorch refuses, before anything runs.
         SpecError: for palettes.
+
+    Example:
+        >>> x, weight = torch.ones(1, 600, *[1] * {n}), torch.ones(1, 600, *[1] * {n})
+        >>> gs.qconv{n}d(x, weight, spec="e4m3 : bf16").item()  # 600 channels: the sum stagnates
+        256.0
     """
 
-_TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``spec`` says, with gradients.
+_TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` in the arithmetic of ``spec``, with gradients.
 
-    For each position of x and each kernel position the spec's sum over the group's channels, ascending; results for one
-    place are added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending, row-major,
-    each addition rounded to nearest; a place without results is +0. It is ``col2im`` of one product, bit for bit.
-    The spec's output cast rounds each result of the product and, where results were added, their sum.
+    For each position of x and each kernel position the spec sums over the group's channels, ascending. Results for one
+    place are then added in float32 (float64 where the accumulator's numbers need it), kernel positions ascending,
+    row-major, each addition rounded to nearest. A place without results is +0. These are the bits of ``col2im`` of one
+    product. The spec's output cast rounds each result of the product and, where results were added, their sum.
 
     With ``QAffineFormats(transposed_sum="taps")`` each place of the result is one sum over the channels, slowest, and
     the kernel positions at which elements of x lie there, from the last to the first. With "zeros" it is the
     convolution with stride 1 of x, ``stride - 1`` zeros between its elements, with the flipped kernel: those zeros are
-    then terms like any other (see ``qconv{n}d``).
+    then terms too (see ``qconv{n}d``).
 
     Args:
         x, weight, bias: (B, C, ...) or (C, ...); (C, out / groups, ...); (out,).
@@ -109,6 +114,11 @@ _TRANSPOSED = """``torch.nn.functional.conv_transpose{n}d`` computed as ``spec``
 
     Gradients: that of x is the convolution of the gradient with the weight, in dgrad's spec; those of the weight and
     the bias are sums over (b, position), images slowest, in wgrad's. Everything else as in ``qconv{n}d``.
+
+    Example:
+        >>> x, weight = torch.ones(1, 600, *[1] * {n}), torch.ones(600, 1, *[1] * {n})
+        >>> gs.qconv_transpose{n}d(x, weight, spec="e4m3 : bf16").item()  # 600 channels: the sum stagnates
+        256.0
     """
 
 

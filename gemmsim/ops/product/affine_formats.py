@@ -67,12 +67,12 @@ class QAffineFormats:
     * ``wgrad``: ``gradient * input``, the gradient of the weight. In a spec with operand formats the first one is the
       gradient's.
 
-    A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, as in every spec. Because people may mean the operands
-    it warns once (``FormatsWarning``); ":e4m3" and "e4m3 : fp32" say which, and do not warn.
+    A single format ("e4m3", "e4m3 -> fp16") is the accumulator's, as in every spec. Because people may mean the
+    operands it warns once (``FormatsWarning``); ":e4m3" and "e4m3 : fp32" are unambiguous and do not warn.
 
-    ``fwd_mac`` and ``bwd_mac`` are a second way to give them: one format is a fused multiply-add, a pair is (add, mul);
-    ``bwd_mac`` means both dgrad and wgrad; None or () leaves PyTorch's own. ``fwd_rnd`` and ``bwd_rnd`` are their
-    roundings (one, or a pair (add, mul)), default nearest. ``rbits`` (one, or a pair (add, mul)) is the number of
+    ``fwd_mac`` and ``bwd_mac`` are a second way to give the products: one format is a fused multiply-add, a pair is
+    (add, mul); ``bwd_mac`` means both dgrad and wgrad; None or () leaves PyTorch's own. ``fwd_rnd`` and ``bwd_rnd`` are
+    their roundings (one, or a pair (add, mul)), default nearest. ``rbits`` (one, or a pair (add, mul)) is the number of
     random bits where these roundings are stochastic, 0 for the default of 16.
 
     ``*_quant`` round tensors: input, weight and bias before use, the output last, every incoming gradient before use
@@ -80,27 +80,33 @@ class QAffineFormats:
     tensor to tensor, which runs without autograd. Gradients pass through all of them unchanged (straight-through).
 
     ``use_scaling``: operands are multiplied by a power of two that brings the largest finite magnitude of each matrix
-    to at most ``max / 2**scale_margin`` of its scaled format, results by its inverse; forward if the input and weight
-    formats are known, backward if the gradient's is. A scaled format left out is the format of the quantiser, else of
-    the operand in the spec. The bias is not scaled.
+    to at most ``max / 2**scale_margin`` of its scaled format, and results by its inverse. This happens forward if the
+    input and weight formats are known, and backward if the gradient's is. The default of a scaled format is the format
+    of the quantiser, or without one that of the operand in the spec. The bias is not scaled.
 
     ``bias_in_accumulator``: the (quantised) bias starts the sum instead of being added in float32 after it.
-    ``bias_sum``: how the gradient of the bias, a sum over rows, is summed. "wgrad" adds one row after the other, each
-    addition rounded as in wgrad's accumulator; "torch" is PyTorch's own sum, as where wgrad is PyTorch's: sums run on
-    no matrix unit.
-    ``transposed_sum``: how transposed convolutions sum, which are the gradients of convolutions, too. "col2im": a
-    product over the channels for each kernel position, whose results for one place are then added in float32;
-    "taps": one sum over channels and the kernel positions at which elements of the input lie; "zeros": one sum over
-    channels and all kernel positions, of the input with ``stride - 1`` zeros between its elements
-    (docs/reference/conv.md).
-    ``seed``: fixes the random bits of all steps at every call; None draws from torch's generator.
+    ``bias_sum``: how the gradient of the bias, a sum over rows, is summed. "wgrad" adds rows sequentially, each
+    addition rounded as in wgrad's accumulator. "torch" is PyTorch's own sum, which is also used where wgrad is
+    PyTorch's: matrix units do not compute this sum. ``transposed_sum``: how transposed convolutions, which are also the
+    gradients of convolutions, sum. "col2im": a product over the channels for each kernel position, whose results for
+    one place are then added in float32; "taps": one sum over channels and the kernel positions at which elements of the
+    input lie; "zeros": one sum over channels and all kernel positions, of the input with ``stride - 1`` zeros between
+    its elements (docs/reference/conv.md). ``seed``: fixes the random bits of all steps at every call; None takes a seed
+    from torch's generator.
 
-    Equal values mean equal fields; ``fwd_mac="e5m10"`` and ``fprop=":e5m10"`` are equal. Frozen, hashable, picklable.
+    Two are equal if their fields are; ``fwd_mac="e5m10"`` and ``fprop=":e5m10"`` are equal. Immutable, hashable,
+    picklable.
 
     Raises:
         FormatError: for formats, quantisers or sums that name nothing.
         SpecError: for specs that name nothing, or a product given twice.
         UnsupportedSpec: for ``compensated``, which no accumulator of this version implements.
+
+    Example:
+        >>> formats = gs.QAffineFormats(fprop="e4m3 : fp16", dgrad="e5m2 * e4m3 : fp32", wgrad="e5m2 * e4m3 : fp32")
+        >>> x = torch.ones(1, 4, requires_grad=True)
+        >>> gs.qlinear(x, torch.full((1, 4), 0.3), spec=formats)
+        tensor([[1.2500]], grad_fn=<AffineFunctionBackward>)
     """
 
     fprop: GemmSpec | None
@@ -211,18 +217,24 @@ class QAffineFormats:
     @classmethod
     @takes_spec("formats")
     def of(cls, spec: QAffineFormats | SpecLike | None) -> QAffineFormats:
-        """``spec`` itself, if it is one of these; of None, PyTorch's own products; of a spec, it for every product; of
-        the word of a recipe ("hopper_fp8", "hopper_fp8(margin=1)") what ``gemmsim.recipes`` makes of it, and of the
-        text of ``QAffineFormats`` what it was printed from.
+        """``spec`` as ``QAffineFormats``; None means PyTorch's own products, a spec is for every product.
 
-        In dgrad and wgrad the operand formats of a spec are dropped: they multiply the gradient as it comes with
-        the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
-        accumulator that takes certain formats alone (hw) casts the gradient to that of the operand it stands for.
-        Block formats stay: each operand is encoded anew, from values in full precision, along the contraction dimension
-        of each product, the gradient in the format of the operand it stands for.
+        The name of a recipe ("hopper_fp8", "hopper_fp8(margin=1)") means the formats that ``gemmsim.recipes`` makes of
+        it. The text of ``QAffineFormats`` means the formats that it was printed from.
+
+        In dgrad and wgrad the operand formats of a spec are dropped: these products multiply the gradient as it comes
+        by the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
+        accumulator that only takes certain formats (hw) casts the gradient to the format of the operand in whose place
+        it is. Block formats stay: each operand is encoded anew, from values in full precision, along the contraction
+        dimension of each product, the gradient in the format of the operand in whose place it is.
 
         Raises:
             SpecError, FormatError: for what names nothing.
+
+        Example:
+            >>> formats = gs.QAffineFormats.of("e4m3 : fp16")
+            >>> formats.fprop, formats.dgrad  # the gradient comes as it is
+            (GemmSpec.parse('e4m3 : e5m10'), GemmSpec.parse(':e5m10'))
         """
         if isinstance(spec, QAffineFormats):
             return spec

@@ -26,14 +26,20 @@ _SLACK = 1 + 2.0**-40
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What ``truth`` found.
+    """The result of ``truth``.
 
     Attributes:
         value: float64, in the shape of ``torch.matmul``.
-        bound: float64, same shape; ``\\|value - exact\\| <= bound``. 0 where an infinite operand makes the value
+        bound: float64, same shape; ``|value - exact| <= bound``. 0 where an infinite operand makes the value
             infinite, infinity where the product of finite operands lies beyond float64, NaN where value is NaN.
-        exact: bool, same shape: the elements computed by ``:exact(fp64)``, the others by ``:two_sum(fp64)``.
-        size: float64, same shape: ``:fp64`` of \\|a\\| and \\|b\\|, what backward errors are measured by.
+        exact: bool, same shape: true for the elements computed by ``:exact(fp64)``; the others come from
+            ``:two_sum(fp64)``.
+        size: float64, same shape: ``:fp64`` of |a| and |b|, the unit of backward errors.
+
+    Example:
+        >>> found = gs.truth(torch.tensor([[1e16, 1.0, -1e16]], dtype=torch.float64), torch.ones(3, 1))
+        >>> found.value, found.exact, found.method
+        (tensor([[1.]], dtype=torch.float64), tensor([[False]]), ':two_sum(fp64)')
     """
 
     value: Tensor = field(repr=False)
@@ -43,7 +49,7 @@ class Truth:
 
     @property
     def method(self) -> str:
-        """``":two_sum(fp64)"`` or ``":exact(fp64)"``, or ``":two_sum(fp64), :exact(fp64)"`` where it took both."""
+        """``":two_sum(fp64)"`` or ``":exact(fp64)"``, or ``":two_sum(fp64), :exact(fp64)"`` if both were used."""
         used = [(_FAST, bool((~self.exact).any())), (_EXACT, bool(self.exact.any()))]
         return ", ".join(name for name, does in used if does) or _FAST
 
@@ -61,29 +67,34 @@ def truth(a: Tensor, b: Tensor, *, at_most: float | Tensor | None = None, within
     Args:
         a, b: as ``torch.matmul`` takes them: float32, float64, float16, bfloat16, or float8, int8, uint8; also one of
             each, any strides.
-        at_most: the largest bound that will do, absolute, one for all or a tensor that broadcasts to the product. Where
-            the bound of ``:two_sum(fp64)`` is larger, the element is computed by ``:exact(fp64)``: the exact product
-            rounded once, whose bound is half a unit in the last place, the least there is in float64 (and may still be
-            above ``at_most``). None takes what ``:two_sum(fp64)`` gives.
-        within: the same as a share of ``size``: bounds above ``within * size`` will not do.
+        at_most: the largest acceptable bound, absolute, one number or a tensor that broadcasts to the product. Where
+            the bound of ``:two_sum(fp64)`` is larger, ``:exact(fp64)`` computes the element: the exact product rounded
+            once. Its bound is half a unit in the last place, the smallest possible one in float64 (it may still be
+            above ``at_most``). None accepts what ``:two_sum(fp64)`` gives.
+        within: the same relative to ``size``: bounds above ``within * size`` are too large.
 
-    An element whose ``:two_sum(fp64)`` is not finite, or has no finite bound, is computed by ``:exact(fp64)`` in either
-    case. Its values do not depend on the other elements. Gradients are not followed.
+    ``:exact(fp64)`` also computes every element whose ``:two_sum(fp64)`` is not finite, or has no finite bound. The
+    values of an element do not depend on the other elements. Gradients are not followed.
 
-    The bound, with x_k the products rounded to binary64, n of them, S = sum of \\|x_k\\|, u = 2^-53 and
-    g = (n-1)u/(1-(n-1)u): ``half an ulp of value + g^2 S``. The first is the final rounding, the second Proposition 4.5
-    of the source, which holds with underflow. An upper bound of S comes from ``:fp64`` of the magnitudes:
-    ``S <= (fl(S) + n 2^-1074)(1 + 2nu)``. Products of operands that float32 holds are exact in binary64; others are
-    not, and add ``u S/(1-u) + n 2^-1074``. The bound's own arithmetic is rounded up.
+    The bound, with x_k the products rounded to binary64, n of them, S = sum of |x_k|, u = 2^-53 and g =
+    (n-1)u/(1-(n-1)u): ``half an ulp of value + g^2 S``. The first part is the final rounding. The second is Proposition
+    4.5 of the source, which holds with underflow. An upper bound of S comes from ``:fp64`` of the magnitudes: ``S <=
+    (fl(S) + n 2^-1074)(1 + 2nu)``. Products of operands that float32 holds are exact in binary64; others are not, and
+    add ``u S/(1-u) + n 2^-1074``. The bound's own arithmetic is rounded up.
 
     NaN operands, 0 * inf, and infinities of both signs give NaN. K = 0 gives 0 with bound 0.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for operands that ``gemmsim.qmatmul`` refuses, and an ``at_most`` that is
-            no number or does not broadcast. ValueError: for one that is negative or NaN. The same for ``within``.
+            not a number or does not broadcast. ValueError: for one that is negative or NaN. The same for ``within``.
 
     Source: Ogita, Rump, Oishi, "Accurate sum and dot product", SIAM J. Sci. Comput. 26 (2005), algorithm 4.4 (Sum2) and
     proposition 4.5; the accumulators ``gemmsim.arithmetic.TwoSum`` and ``Exact``.
+
+    Example:
+        >>> found = gs.truth(torch.full((1, 1000), 0.1), torch.full((1000, 1), 0.3))
+        >>> found.value.item(), found.bound.item()
+        (30.00000163912775, 1.7763568397709054e-15)
     """
     a, b = (t.to(torch.float32) if isinstance(t, Tensor) and t.dtype in NARROW else t for t in (a, b))
     check_operands("truth", a, b, None, None)

@@ -23,18 +23,26 @@ __all__ = ["Events", "count_events"]
 
 @dataclass(frozen=True, repr=False)
 class Events:
-    """How often something happened at the additions ``R(s + q)`` of each element of a product. Tensors have its shape.
+    """How often each kind of event happened at the additions ``R(s + q)`` of each element.
+
+    Tensors have the product's shape.
 
     Attributes:
         out: the product itself, with the bits of ``gemmsim.qmatmul``.
-        swamped: int64, additions that left the register as it was, ``R(s + q) == s``, although ``q`` is not 0.
-        inexact: int64, additions that rounded, ``R(s + q) != s + q``; all others below are among them.
+        swamped: int64, additions that left the accumulator unchanged (stagnation), ``R(s + q) == s``, although ``q`` is
+            not 0.
+        inexact: int64, additions that rounded, ``R(s + q) != s + q``; they include all the following ones.
         underflow: int64, inexact additions of a tiny sum: ``0 < abs(s + q)`` below the smallest normal number of the
-            format, looked at before rounding (IEEE 754-2019, 7.5, leaves that choice open). Fixed-point formats have
-            their step in its place, formats without subnormals the smallest number they have.
-        overflow: int64, additions whose sum, rounded as if exponents had no bound, lies beyond the largest or least
-            finite number (IEEE 754-2019, 7.4): the register becomes infinite or NaN, or saturates.
-        additions: how many additions make one element, the same for all.
+            format, before rounding (IEEE 754-2019, 7.5, leaves that choice open). For fixed-point formats the limit is
+            their step, for formats without subnormals their smallest number.
+        overflow: int64, additions whose sum, rounded as if exponents had no bound, lies beyond the largest or lowest
+            finite number (IEEE 754-2019, 7.4): the accumulator becomes infinite or NaN, or saturates.
+        additions: the number of additions of one element, the same for all.
+
+    Example:
+        >>> events = gs.count_events(torch.ones(1, 4096), torch.ones(4096, 1), ":bf16")
+        >>> events.swamped, events.additions
+        (tensor([[3840]]), 4096)
     """
 
     out: Tensor
@@ -45,7 +53,12 @@ class Events:
     additions: int
 
     def shares(self) -> dict[str, float]:
-        """The share of all additions of all elements in each count, by its name; 0 where there are none."""
+        """The fraction of all additions of all elements in each count, by its name; 0 where there are none.
+
+        Example:
+            >>> gs.count_events(torch.ones(1, 4096), torch.ones(4096, 1), ":bf16").shares()
+            {'swamped': 0.9375, 'inexact': 0.9375, 'underflow': 0.0, 'overflow': 0.0}
+        """
         made = self.additions * math.prod(self.out.shape)
         counts = {name: getattr(self, name) for name in ("swamped", "inexact", "underflow", "overflow")}
         return {name: int(count.sum()) / made if made else 0.0 for name, count in counts.items()}
@@ -60,27 +73,27 @@ class Events:
 @traceable
 @takes_spec()
 def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = None, seed: int | None = None) -> Events:
-    """What happens at the additions of ``gemmsim.qmatmul(a, b, spec, c=c, seed=seed)``, and that product, in one pass.
+    """Counts events at the additions of ``gemmsim.qmatmul(a, b, spec, c=c, seed=seed)``, and computes it, in one pass.
 
-    An addition is one rounding ``R(s + q)`` of a register ``s`` and what is added to it: a term to a register, a total
-    to the running total of ``chunked``, ``promote``, ``splitk`` and ``interleaved``, the right one of a pair to the
-    left one; in compensated sums the term to S, ``R(S + y)`` or ``R(S + x)``, and C to S at the end, but no step of the
-    correction. Roundings that add nothing (of operands, of products by ``mul``, of a slice's total to its workspace, of
-    the output) are not additions.
+    An addition is one rounding ``R(s + q)`` of an accumulator ``s`` and an addend. The addend is a term, or a partial
+    sum that ``chunked``, ``promote``, ``splitk`` and ``interleaved`` add to their running sum, or the right partial sum
+    of a pair. In compensated sums the additions are the term to S, ``R(S + y)`` or ``R(S + x)``, and C to S at the end,
+    but no step of the correction. Roundings that add nothing (of operands, of products by ``mul``, of a slice's partial
+    sum to its workspace, of the output) are not additions.
 
     Args:
         a, b, c, seed: as for ``gemmsim.qmatmul``; the result has its dtype.
-        spec: a ``GemmSpec``, an accumulator, a cast or format, or the string of one. Counted are registers in a format
-            and compensated sums, alone or inside ``chunked``, ``promote``, ``pairwise``, ``interleaved``, ``splitk``
-            and ``shuffled``. Operands in block formats are the values that their codes and scales stand for.
+        spec: a ``GemmSpec``, an accumulator, a cast or format, or the string of one. Events are counted in accumulators
+            in a format and compensated sums, alone or inside ``chunked``, ``promote``, ``pairwise``, ``interleaved``,
+            ``splitk`` and ``shuffled``. Operands in block formats are the values of their codes times scales.
 
-    An addition with an infinite or NaN addend or register is no event of any kind: a register that overflowed to
-    infinity counts once and then nothing more, one that saturates counts on. Zeros of either sign are one number: a
-    register that goes from +0 to -0 is unchanged. K = 0 gives counts of 0. There is no gradient.
+    An addition with an infinite or NaN addend or accumulator is not an event of any kind: an accumulator that
+    overflowed to infinity counts once and then no more, while one that saturates counts each time. Zeros of either sign
+    are one number: a change from +0 to -0 is not a change. K = 0 gives counts of 0. There is no gradient.
 
     Raises:
         UnsupportedSpec: for additions that no kernel watches: of exact, integer and binned sums, which do not round, of
-            matrix instructions, ``scaled(...)``, palettes, tables and accumulators of one's own, and with
+            matrix instructions, ``scaled(...)``, palettes, tables and ``Custom`` accumulators, and with
             ``arithmetic="fp32"``.
         SpecError: for a spec that means nothing, and for ``c`` without a place in it.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.

@@ -15,10 +15,10 @@ __all__ = ["explain"]
 
 @takes_spec()
 def explain(spec: FormatsLike) -> str:
-    """What ``spec`` computes, step by step, and for each backend whether it runs it or why not.
+    """What ``spec`` computes, step by step, and for each backend whether it can run it or why not.
 
-    Of ``QAffineFormats``, and of the word of a recipe, a table of operands, scales and roundings comes first, then
-    every product; of a word with its source. Nothing is run or compiled, but the CPU library is loaded. ``SpecError``
+    For ``QAffineFormats`` and the name of a recipe, a table of operands, scales and roundings comes first, then every
+    product; for a recipe also its source. Nothing is run or compiled, but the CPU library is loaded. ``SpecError``
     for a spec that means nothing.
 
     Example:

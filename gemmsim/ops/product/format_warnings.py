@@ -21,7 +21,16 @@ _SEEN: set[tuple[str, str]] = set()
 
 
 class FormatsWarning(UserWarning):
-    """Formats that mean something else than they seem to say, or that lose gradients or operands."""
+    """Formats that mean something else than they seem to say, or that lose gradients or operands.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     product = gs.qmatmul(torch.full((1, 2), 999.0), torch.ones(2, 1), "e4m3fnuz : chunked(3, fp32)")
+        >>> print(str(caught[0].message).splitlines()[0])
+        e4m3fnuz : ...: 2 of 4 elements of the operands are beyond the largest value of e4m3fnuz (240) and became NaN.
+    """
 
 
 def warn_of_format_alone(owner: str, name: str, value: object) -> None:

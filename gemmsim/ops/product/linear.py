@@ -39,9 +39,9 @@ def qlinear(
     out_dtype: torch.dtype | None = None,
     row: int = 0,
 ) -> Tensor:
-    """``torch.nn.functional.linear(x, weight, bias)`` computed as ``spec`` says, with gradients.
+    """``torch.nn.functional.linear(x, weight, bias)`` in the arithmetic of ``spec``, with gradients.
 
-    Leading dimensions of ``x`` (any number, none too) are flattened first: one product (M, K) x (K, N), one sum of M
+    Leading dimensions of ``x`` (any number, or none) are flattened first: one product (M, K) x (K, N), one sum of M
     terms in the weight's gradient, one scale for all of ``x``. Without bias it is ``qmatmul(x, weight.mT, spec)``.
 
     Args:
@@ -52,17 +52,17 @@ def qlinear(
             what x and weight promote to.
 
     Forward: ``output_quant(gemm(input_quant(x), weight_quant(weight).mT) + bias_quant(bias))``. The bias is added in
-    float32 (float64 where the result or the accumulator is wider than float32), then the result rounded to its dtype.
-    Backward, with ``qg = grad_quant(grad)``: ``grad_x = grad_quant(dgrad(qg, qweight))``,
-    ``grad_weight = grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``, the sum sequential over the
-    rows, each addition rounded as in wgrad's accumulator (PyTorch's sum where wgrad is PyTorch's or ``bias_sum`` is
+    float32 (float64 where the result or the accumulator is wider than float32), then the result is rounded to its
+    dtype. Backward, with ``qg = grad_quant(grad)``: ``grad_x = grad_quant(dgrad(qg, qweight))``, ``grad_weight =
+    grad_quant(wgrad(qg.mT, qx))``, ``grad_bias = grad_quant(sum(qg))``. The last sum is sequential over the rows, each
+    addition rounded as in wgrad's accumulator (it is PyTorch's sum where wgrad is PyTorch's or ``bias_sum`` is
     "torch").
 
     NaN, infinities, -0 and overflow are those of ``qmatmul``.
 
     Raises:
         SpecError, FormatError, GradError, UnsupportedSpec: as ``qmatmul``.
-        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit; the message names them.
 
     Example:
         >>> x, weight = torch.full((1, 64), 0.1), torch.ones(1, 64)

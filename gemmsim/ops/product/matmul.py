@@ -49,48 +49,49 @@ def qmatmul(
     out_dtype: torch.dtype | None = None,
     row: int = 0,
 ) -> Tensor:
-    """``torch.matmul(a, b)`` computed as ``spec`` says, with gradients.
+    """``torch.matmul(a, b)`` in the arithmetic of ``spec``, with gradients.
 
-    Shapes are those of ``torch.matmul``: vectors, matrices, and batches of matrices whose batch dimensions broadcast.
-    K = 0 gives +0 (then the spec's output cast).
+    Shapes are those of ``torch.matmul``: vectors, matrices, and batches of matrices with batch dimensions that
+    broadcast. K = 0 gives +0 (then the spec's output cast).
 
     Args:
-        a, b: float32, float64, float16 or bfloat16, any strides; both on one device. Where the operand's format is
-            theirs also int8, uint8 (with an ``int`` accumulator without a format, too) and torch's float8 dtypes
-            (taken as given, too): the same numbers, of which the result's dtype is found as if they were float32.
-        spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, a cast or format (of a sequential
-            accumulator), or ``QAffineFormats`` or a recipe's word ("hopper_fp8") for separate forward and backward
-            products, quantisers and scaling, in which a is the input and b the weight. None is PyTorch's own product.
-        seed: seed of the random bits of stochastic roundings, 0 to 2**64 - 1. None draws one from torch's default CPU
-            generator, only if the spec needs it. A seed that the spec itself fixes comes first.
-        arithmetic: "exact" or "fp32", in place of the spec's.
+        a, b: float32, float64, float16 or bfloat16, any strides; both on one device. torch's float8 dtypes, int8 and
+            uint8 are also accepted where the operand's format is theirs (float8 without a format too; int8 and uint8
+            without a format for an ``int`` accumulator). The numbers are taken as they are, and the result's dtype is
+            that for float32 operands.
+        spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, or a cast or format (of a sequential
+            accumulator). ``QAffineFormats`` or the name of a recipe ("hopper_fp8") means separate forward and backward
+            products, quantisers and scaling; a is then the input and b the weight. None is PyTorch's own product.
+        seed: seed of the random bits of stochastic roundings, 0 to 2**64 - 1. None takes one from torch's default CPU
+            generator, only if the spec needs it. A seed that the spec itself fixes has precedence.
+        arithmetic: "exact" or "fp32"; replaces the spec's.
         c: addend that broadcasts to the result; needs an accumulator whose ``init`` says where it enters.
         select: integers that broadcast to the result, for a palette: the member that computes each element.
-        out_dtype: dtype of the result; default ``torch.promote_types(a.dtype, b.dtype)``. What the spec computes is
-            rounded to it (nearest even) once more where it does not hold it.
-        row: index of the result's first row in a larger product, 0 to 2**32 - 1: stochastic roundings of the
-            accumulator, of a and of the result draw the bits that they draw there, so that
-            ``qmatmul(a[i:], b, spec, seed=s, row=i)`` is ``qmatmul(a, b, spec, seed=s)[i:]``. Rows of a batch count in
-            order, M for each matrix. b draws from its own first element on. Deterministic specs do not depend on it.
+        out_dtype: dtype of the result; default ``torch.promote_types(a.dtype, b.dtype)``. If it does not hold what the
+            spec computes, that is rounded to it once more (nearest even).
+        row: index of the result's first row in a larger product, 0 to 2**32 - 1. Stochastic roundings of the
+            accumulator, of a and of the result then use the random bits of that product, so that ``qmatmul(a[i:], b,
+            spec, seed=s, row=i)`` is ``qmatmul(a, b, spec, seed=s)[i:]``. Rows of a batch count in order, M for each
+            matrix. The random bits of b start at its own first element. Deterministic specs do not depend on it.
 
-    Gradients (straight-through: each rounding counts as identity) of a plain spec:
-    ``grad_a = gemm(grad, qb.mT)`` and ``grad_b = gemm(qa.mT, grad)``, where qa and qb are the operands as multiplied in
-    the forward pass (cast by the spec's operand formats) and the gradient comes as it is. Both use the spec's
-    accumulator, output cast and arithmetic. For another rule give ``QAffineFormats``. Where an operand was broadcast,
-    the broadcast dimensions are part of the contraction: one sum over (batch, row), rows fastest, in the accumulator's
-    order. ``row`` is that of grad_a, too. Differentiating twice raises. The backward products of a palette have no
-    ``select``: give their specs.
+    Gradients (straight-through: each rounding counts as identity) of a plain spec are ``grad_a = gemm(grad, qb.mT)``
+    and ``grad_b = gemm(qa.mT, grad)``. qa and qb are the operands as multiplied in the forward pass (cast by the spec's
+    operand formats), and the gradient is not cast. Both products use the spec's accumulator, output cast and
+    arithmetic. For another rule give ``QAffineFormats``. Where an operand was broadcast, the broadcast dimensions are
+    part of the contraction: one sum over (batch, row), rows fastest, in the accumulator's order. ``row`` is that of
+    grad_a, too. Differentiating twice raises. The backward products of a palette have no ``select``: give their specs.
 
-    NaN operands, 0 * inf and inf - inf give NaN; a sum of exactly zero is -0 only if both addends are -0; overflow
+    NaN operands, 0 * inf and inf - inf give NaN. A sum of exactly zero is -0 only if both addends are -0. Overflow
     follows the accumulator's policy. Under ``torch.autocast`` operands keep their dtype.
 
     Raises:
         SpecError, FormatError: for a spec that means nothing; SpecError for ``c`` or ``select`` without a place in it.
-        SelectError: for a palette without ``select``, or an index of no member.
+        SelectError: for a palette without ``select``, or an index that is out of range.
         GradError: for a gradient whose product is a palette's.
-        UnsupportedSpec: for a spec no backend here computes; with ``row`` for an operand a or quantisers that draw from
-            their own first element on (stochastic block floating point, ``QAffineFormats`` with stochastic quantisers).
-        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit, naming them.
+        UnsupportedSpec: for a spec that no backend here computes; with ``row`` for an operand a or quantisers whose
+            random bits start at their own first element (stochastic block floating point, ``QAffineFormats`` with
+            stochastic quantisers).
+        DTypeError, DeviceError, ShapeError, SeedError: for arguments that do not fit; the message names them.
 
     Example:
         >>> a, b = torch.ones(1, 600), torch.ones(600, 1)

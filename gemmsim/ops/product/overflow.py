@@ -21,25 +21,24 @@ __all__ = ["count_overflows"]
 @traceable
 @takes_spec("accumulator")
 def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = None) -> Tensor:
-    """How often the ``int`` or ``fixed`` register of each element of ``a @ b`` left its range, before it wrapped or
-    saturated: int64, in the shape of ``torch.matmul``.
+    """How often the ``int`` or ``fixed`` accumulator of each element of ``a @ b`` overflowed.
 
-    Registers inside other accumulators count, over all their runs; casts of totals to fixed-point formats do not. A
-    register judged at the end (``when="end"``) counts once a run at most.
+    The accumulator wraps or saturates at each overflow. The result is int64, in the shape of ``torch.matmul``.
+    Accumulators inside other ones count, summed over all their chunks; casts of partial sums to fixed-point formats do
+    not. With ``when="end"`` an accumulator counts at most once per chunk.
 
     Args:
         a, b: operands as for ``gemmsim.qmatmul``.
-        spec: an accumulator with such a register, a ``GemmSpec`` with one, or the string of either. The spec's operand
-            casts are applied first; its output cast has no influence. (``accumulator``, the former keyword, is
-            deprecated.)
+        spec: such an accumulator, a ``GemmSpec`` with one, or the string of either. The spec's operand casts are
+            applied first; its output cast has no influence. (``accumulator``, the former keyword, is deprecated.)
         seed: seed of the random bits of stochastic roundings, as for ``gemmsim.qmatmul``.
 
-    An infinite product leaves the range of a ``fixed`` register that saturates; a register that is NaN, as one that
-    wraps becomes by an infinite product, leaves it no more. Zeros of either sign change nothing. K = 0 gives 0.
-    There is no gradient.
+    An infinite product is an overflow of a ``fixed`` accumulator that saturates. An accumulator that is NaN, as one
+    that wraps becomes after an infinite product, does not overflow any more. Zeros of either sign change nothing. K = 0
+    gives 0. There is no gradient.
 
     Raises:
-        SpecError: for an accumulator without such a register.
+        SpecError: for an accumulator that is not ``int`` or ``fixed``.
         UnsupportedSpec: for one that the backend of the operands' device does not compute.
         ValueError: for operands of ``int`` that are not integers after their cast; on a GPU their elements are -1.
         DTypeError, DeviceError, ShapeError, SeedError: as ``gemmsim.qmatmul``.

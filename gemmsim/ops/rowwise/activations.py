@@ -102,20 +102,24 @@ def _gated(owner: str, x: Tensor, kind: str, formats: QGELUFormats, bits: Bits |
 @traceable
 @takes_spec("formats")
 def qgelu(x: Tensor, spec: RowFormatsLike | None = None, approximate: str = "none") -> Tensor:
-    """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded as ``spec`` says.
+    """``torch.nn.functional.gelu(x, approximate=approximate)`` with its steps rounded to the formats of ``spec``.
 
     ``xi = input_quant(x)``; ``t = inter_quant(erf(xi / sqrt 2))``, or with approximate="tanh"
     ``t = inter_quant(tanh(sqrt(2 / pi) (xi + 0.044715 xi^3)))``, one rounding of the exact value;
     ``y = output_quant(xi / 2 * (1 + t))``, where 1 + t is rounded to float32 (float64 for float64). Gradient:
     ``grad_quant(grad_quant(g) * d)`` with d = (1 + t) / 2 + xi pdf(xi), or (1 + t) / 2 + xi / 2 (1 - t^2) sqrt(2 / pi)
-    (1 + 0.134145 xi^2), each step in float32 (float64). NaN stays NaN; +-inf give +inf and NaN (as 0 * inf).
-    ``spec`` is ``QGELUFormats``; None is PyTorch's own, a cast or its name stands at every quantiser. (``formats``,
-    the former keyword, is deprecated.) Differentiating twice raises
-    ``GradError``.
+    (1 + 0.134145 xi^2), each step in float32 (float64). NaN stays NaN; +inf gives +inf, -inf gives NaN (as 0 * inf).
+    ``spec`` is ``QGELUFormats``; None is PyTorch's own; a cast or its name rounds at every quantiser. (``formats``,
+    the former keyword, is deprecated.) Differentiating twice raises ``GradError``.
 
     Raises:
         DTypeError, DeviceError: for other tensors.
         SpecError: for another ``approximate``.
+
+    Example:
+        >>> x = torch.tensor([-1.0, 1.0])
+        >>> gs.qgelu(x, "e4m3"), torch.nn.functional.gelu(x)
+        (tensor([-0.1562,  0.8750]), tensor([-0.1587,  0.8413]))
     """
     return gelu(x, spec, approximate)
 
@@ -136,13 +140,18 @@ def gelu(x: Tensor, formats: RowFormatsLike | None, approximate: str = "none", b
 @traceable
 @takes_spec("formats")
 def qsilu(x: Tensor, spec: RowFormatsLike | None = None) -> Tensor:
-    """``torch.nn.functional.silu(x)`` with its steps rounded as ``spec`` says; otherwise as ``qgelu``.
+    """``torch.nn.functional.silu(x)`` with its steps rounded to the formats of ``spec``; otherwise as ``qgelu``.
 
     ``t = inter_quant(1 / (1 + exp(-xi)))``, ``y = output_quant(xi t)``; gradient ``grad_quant(grad_quant(g) * d)`` with
     d = t (1 + xi (1 - t)), each step in float32 (float64).
 
     Raises:
         DTypeError, DeviceError: for other tensors.
+
+    Example:
+        >>> x = torch.tensor([-1.0, 1.0])
+        >>> gs.qsilu(x, "e4m3"), torch.nn.functional.silu(x)
+        (tensor([-0.2812,  0.7500]), tensor([-0.2689,  0.7311]))
     """
     return silu(x, spec)
 

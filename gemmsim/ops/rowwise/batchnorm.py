@@ -54,17 +54,20 @@ def qbatchnorm(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.batch_norm`` with each step rounded by ``fwd_quant``, its gradient's by ``bwd_quant``.
 
-    ``x``: (N, C, ...) with n values a channel. In training ``mean = qmean(x)`` over all but C, ``c = qadd(x, -mean)``,
-    ``s = qsum(qpow(c, 2))``, ``var = qdiv(s, n)``; else the running statistics.
-    ``y = qadd(qmul(qdiv(c, qsqrt(qadd(var, eps))), w), b)``.
-    Training updates the running statistics in place as ``Q(Q((1 - momentum) running) + Q(Q(momentum) new))``, where the
-    new variance is the unbiased one, ``qdiv(s, n - 1)``, as PyTorch's is. Both quantisers None is PyTorch's own
-    operation. Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each step draws random bits of its own from
-    ``seed``.
+    ``x``: (N, C, ...) with n values per channel. In training ``mean = qmean(x)`` over all but C, ``c = qadd(x,
+    -mean)``, ``s = qsum(qpow(c, 2))``, ``var = qdiv(s, n)``; otherwise the running statistics. ``y = qadd(qmul(qdiv(c,
+    qsqrt(qadd(var, eps))), w), b)``. Training updates the running statistics in place as ``Q(Q((1 - momentum) running)
+    + Q(Q(momentum) new))``, where the new variance is the unbiased one, ``qdiv(s, n - 1)``, as PyTorch's is. With both
+    quantisers None this is PyTorch's own operation. Steps, gradients and ``order`` as in ``qadd`` and ``qmean``; each
+    step takes its own random bits from ``seed``.
 
     Raises:
-        DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, one of
-            the two running statistics, and eps not above 0.
+        DTypeError, DeviceError, ShapeError: for tensors that do not fit; in training for one value per channel, only
+            one of the two running statistics, and eps not above 0.
+
+    Example:
+        >>> gs.qbatchnorm(torch.tensor([[1.0], [2.0], [6.0]]), training=True, fwd_quant="e4m3").flatten()
+        tensor([-1.0000, -0.5000,  1.5000])
     """
     tensors, numbers = (running_mean, running_var, weight, bias), (training, momentum, eps)
     return batchnorm(x, tensors, numbers, (fwd_quant, bwd_quant), order, Bits(seed))

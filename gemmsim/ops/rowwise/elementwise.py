@@ -303,15 +303,19 @@ def qadd(
         x, y: float32, float64, float16 or bfloat16, any strides, shapes that broadcast.
         fwd_quant, bwd_quant: a cast, format or name ("e5m10/rtz"), a pair (format, rounding), a function from tensor to
             tensor, or None for PyTorch's own operation.
-        seed: of the random bits of stochastic casts; None draws one from torch's generator at each call.
+        seed: of the random bits of stochastic casts; None takes one from torch's generator at each call.
 
     With a cast the exact sum is rounded once. Both gradients are ``bwd_quant(g)``; where an operand was broadcast, they
-    are summed in the backward format, ascending, the last of the summed dimensions fastest. NaN, infinities, signed
-    zeros as IEEE 754, overflow as the cast says. Differentiating twice raises ``GradError``.
+    are summed in the backward format, ascending, the last of the summed dimensions fastest. NaN, infinities and signed
+    zeros follow IEEE 754; overflow follows the cast. Differentiating twice raises ``GradError``.
 
     Raises:
         FormatError, SeedError: for quantisers and seeds that mean nothing.
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
+
+    Example:
+        >>> gs.qadd(torch.tensor([16.0, 0.1]), torch.tensor([1.0, 0.2]), "e4m3")
+        tensor([16.0000,  0.3125])
     """
     return _binary(_Call("qadd", fwd_quant, bwd_quant, Bits(seed)), "add", x, y)
 
@@ -322,7 +326,12 @@ def qmul(
     x: Tensor, y: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *,
     seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``."""
+    """``x * y`` rounded by ``fwd_quant``; gradients ``bwd_quant(g y)``, ``bwd_quant(g x)``. Otherwise as ``qadd``.
+
+    Example:
+        >>> gs.qmul(torch.tensor([1.1]), torch.tensor([1.1]), "e4m3")
+        tensor([1.2500])
+    """
     return _binary(_Call("qmul", fwd_quant, bwd_quant, Bits(seed)), "mul", x, y)
 
 
@@ -335,6 +344,10 @@ def qdiv(
     """``z = x / y`` rounded by ``fwd_quant``. Otherwise as ``qadd``.
 
     Gradients: ``bwd_quant(g / y)`` and ``bwd_quant(bwd_quant(-g * z) / y)``. Division by zero as IEEE 754.
+
+    Example:
+        >>> gs.qdiv(torch.tensor([1.0, 1.0, -1.0]), torch.tensor([3.0, 0.0, 0.0]), "e5m2")
+        tensor([0.3125,    inf,   -inf])
     """
     return _binary(_Call("qdiv", fwd_quant, bwd_quant, Bits(seed)), "div", x, y)
 
@@ -347,6 +360,10 @@ def qsqrt(
     """``y = sqrt(x)`` rounded by ``fwd_quant``; gradient ``bwd_quant(g / bwd_quant(2 y))``. Otherwise as ``qadd``.
 
     Negative numbers give NaN, -0 gives -0.
+
+    Example:
+        >>> gs.qsqrt(torch.tensor([2.0, -1.0]), "e4m3")
+        tensor([1.3750,    nan])
     """
     return _unary(_Call("qsqrt", fwd_quant, bwd_quant, Bits(seed)), x, None)
 
@@ -362,12 +379,16 @@ def qpow(
     ``n``: a number, which is rounded to ``x``'s dtype; or a tensor whose shape broadcasts with ``x``'s, of a float
     dtype or of integers, which are converted to ``x``'s dtype.
 
-    Gradients: ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))`` of ``x``, 0 where ``n`` is 0; of a float tensor
-    ``n``, ``bwd_quant(g * bwd_quant(z * bwd_quant(log(x))))``, 0 where ``x`` is 0 and ``n`` is not negative. Special
-    values as IEEE 754-2019, 9.2.1 (pow).
+    The gradient of ``x`` is ``bwd_quant(g * bwd_quant(bwd_quant(x ** (n - 1)) * n))``, and 0 where ``n`` is 0. The
+    gradient of a float tensor ``n`` is ``bwd_quant(g * bwd_quant(z * bwd_quant(log(x))))``, and 0 where ``x`` is 0 and
+    ``n`` is not negative. Special values as IEEE 754-2019, 9.2.1 (pow).
 
     Raises:
         DTypeError: for an ``n`` that is neither a number nor a tensor; otherwise as ``qadd``.
+
+    Example:
+        >>> gs.qpow(torch.tensor([1.1, 3.0]), "e4m3", n=3)
+        tensor([ 1.3750, 28.0000])
     """
     call = _Call("qpow", fwd_quant, bwd_quant, Bits(seed))
     if isinstance(n, Tensor):
@@ -388,13 +409,17 @@ def qsum(
     """Sum of ``x`` over ``dim``, rounded by ``quant`` after every addition.
 
     Args:
-        dim: a dimension, several, which are summed one after the other in the order given, or None for all.
+        dim: a dimension, or several, which are summed in the order given; None for all.
         quant: as ``qadd``'s ``fwd_quant``. None sums as PyTorch does.
         keepdim: keep the summed dimensions with size one.
         order: "sequential" starts from +0 and takes the terms ascending; "tree(n)" is in docs/reference/functional.md.
 
     The gradient is the incoming one, broadcast, not rounded. Otherwise as ``qadd``; IndexError for a ``dim`` out of
     range.
+
+    Example:
+        >>> gs.qsum(torch.ones(1000), quant="bf16"), gs.qsum(torch.ones(1000), quant="bf16", order="tree(32)")
+        (tensor(256.), tensor(1000.))
     """
     return _sum(_Call("qsum", quant, None, Bits(seed)), x, dim, keepdim, False, order)
 
@@ -409,6 +434,10 @@ def qmean(
     """Mean of ``x`` over ``dim``: ``qsum`` rounded by ``fwd_quant``, then ``fwd_quant(sum / count)``.
 
     The gradient is ``bwd_quant(g / count)``, broadcast. Otherwise as ``qsum``.
+
+    Example:
+        >>> gs.qmean(torch.ones(1000), "bf16")  # the sum stagnates at 256, and 256 / 1000 is rounded
+        tensor(0.2559)
     """
     return _sum(_Call("qmean", fwd_quant, bwd_quant, Bits(seed)), x, dim, keepdim, True, order)
 
@@ -418,12 +447,17 @@ def qmean(
 def qrelu(
     x: Tensor, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None
 ) -> Tensor:
-    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. -0 gives +0, NaN stays.
-    Otherwise as ``qadd``.
+    """``fwd_quant(max(x, 0))``; gradient ``bwd_quant(g)`` where ``x > 0``, else 0. Otherwise as ``qadd``.
+
+    Zeros of either sign give +0; NaN stays NaN.
 
     Raises:
         DTypeError, DeviceError: for other tensors.
         SeedError, FormatError: for other seeds and quantisers.
+
+    Example:
+        >>> gs.qrelu(torch.tensor([-1.0, 0.3, float("nan")]), "e4m3")
+        tensor([0.0000, 0.3125,    nan])
     """
     return relu(x, fwd_quant, bwd_quant, Bits(seed))
 

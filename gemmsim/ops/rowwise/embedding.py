@@ -102,16 +102,20 @@ def qembedding(
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
     fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None, *, seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.embedding``: rows of ``fwd_quant(weight)``, gradient summed in ``bwd_quant``.
+    """``torch.nn.functional.embedding``: rows of ``fwd_quant(weight)``; the gradient is summed in ``bwd_quant``.
 
-    The gradient of a row starts at +0 and adds ``bwd_quant(g)`` of its occurrences in ``input``'s row-major order,
+    The gradient of a row starts at +0 and adds ``bwd_quant(g)`` of its occurrences in ``input``'s row-major order, with
     ``bwd_quant`` after every addition; with ``scale_grad_by_freq`` it is then divided by their number and rounded.
     ``max_norm`` renormalises the looked-up rows of ``weight`` in place, as PyTorch. No quantiser: PyTorch's own.
 
     Raises:
-        DTypeError, DeviceError, ShapeError: for tensors, padding_idx or indices that do not fit, indices other than
+        DTypeError, DeviceError, ShapeError: for tensors, padding_idx or indices that do not fit, and indices other than
             int32 and int64.
         UnsupportedSpec: for ``sparse`` with a quantiser: a sparse gradient adds nothing.
+
+    Example:
+        >>> gs.qembedding(torch.tensor([1]), torch.tensor([[0.1, 0.2], [0.3, 0.4]]), fwd_quant="e4m3")
+        tensor([[0.3125, 0.4062]])
     """
     check_float("qembedding", "weight", weight)
     check_integers("qembedding", "input", input)

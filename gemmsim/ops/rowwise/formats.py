@@ -148,13 +148,19 @@ class RowFormats:
     @classmethod
     @takes_spec("formats")
     def of(cls: type[_T], spec: RowFormatsLike | None) -> _T:
-        """``spec`` itself, if it is one of these; of None, PyTorch's own operation; of a cast, format or string, every
-        step rounded to it.
+        """``spec`` itself, if it is one of these; of None, PyTorch's own operation; a cast, format or string is every
+        step's.
 
-        Forward and backward alike. Where steps shall differ, name them: ``QSoftmaxFormats(fwd_off=..., ...)``.
+        It is that of the forward and the backward pass. For steps that differ, name them:
+        ``QSoftmaxFormats(fwd_off=..., ...)``. The result of a softmax or a normalisation is rounded by
+        ``output_quant``, which stays None here.
 
         Raises:
             FormatError: for anything else.
+
+        Example:
+            >>> gs.QSoftmaxFormats.of("bf16")
+            QSoftmaxFormats(fwd_off='e8m7', fwd_exp='e8m7', fwd_acc='e8m7', bwd_add='e8m7', bwd_mul='e8m7')
         """
         if isinstance(spec, cls):
             return spec
@@ -183,6 +189,10 @@ class RowFormats:
 
         Raises:
             FormatError: for a quantiser that is a function, which no text can name.
+
+        Example:
+            >>> gs.QSoftmaxFormats(fwd_off="bf16", fwd_lse="fp16").to_dict()
+            {'fwd_off': 'e8m7', 'fwd_lse': 'e5m10'}
         """
         result: dict[str, object] = {}
         default = type(self)()
@@ -225,19 +235,25 @@ class QSoftmaxFormats(RowFormats):
 
     ``fwd_off``, ``fwd_exp``, ``fwd_acc``: differences from the maximum, exponentials, their sum (regular softmax).
     ``fwd_off``, ``fwd_lse``: differences, and the running logarithm of the sum of exponentials (``use_lse``). Without
-    ``fwd_off`` the forward pass is PyTorch's own. ``bwd_add``, ``bwd_mul``: sums and products of the gradient; those of
-    PyTorch unless both are given. ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
+    ``fwd_off`` the forward pass is PyTorch's own. ``bwd_add``, ``bwd_mul``: sums and products of the gradient; without
+    both, PyTorch's own. ``fwd_rnd`` and ``bwd_rnd``: roundings that replace the formats' own.
 
     ``input_quant``, ``output_quant``, ``grad_quant``: a cast, a format, a string, a pair (format, rounding), or a
     function from tensor to tensor, which runs without autograd. An output cast is the rounding of the last step itself.
-    ``order``: "sequential", or "tree(n)" (docs/reference/functional.md). ``masked_rows``: what a row of -inf alone is,
-    "nan" or "zero"; None is PyTorch's: NaN in softmax, 0 in attention. ``seed`` fixes the bits of stochastic roundings.
+    ``order``: "sequential", or "tree(n)" (docs/reference/functional.md). ``masked_rows``: the result for a row of only
+    -inf, "nan" or "zero"; None is PyTorch's: NaN in softmax, 0 in attention. ``seed`` fixes the bits of stochastic
+    roundings.
 
-    Equal values mean equal fields. Frozen, hashable, picklable.
+    Immutable, hashable and picklable; two are equal if their fields are.
 
     Raises:
         FormatError: for formats that name nothing or are incomplete.
         SpecError, SeedError: for another order, masked_rows or seed.
+
+    Example:
+        >>> formats = gs.QSoftmaxFormats(fwd_off="bf16", fwd_lse="fp16", output_quant="e4m3")
+        >>> formats.use_lse, gs.qsoftmax(torch.tensor([1.0, 2.0, 3.0]), -1, formats)
+        (True, tensor([0.0938, 0.2500, 0.6875]))
     """
 
     fwd_off: Cast | None
@@ -307,7 +323,7 @@ class QSoftmaxFormats(RowFormats):
 
     @property
     def use_lse(self) -> bool:
-        """Whether the forward pass goes by the logarithm of the sum."""
+        """Whether the forward pass uses the logarithm of the sum."""
         return self.fwd_off is not None and not self._complete("fwd", ("exp", "acc"))
 
 
@@ -315,15 +331,20 @@ class QSoftmaxFormats(RowFormats):
 class QLayerNormFormats(RowFormats):
     """Formats of the steps of a normalisation of rows (layer, root mean square, group) and of its gradient.
 
-    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. PyTorch's
-    own forward pass unless all four are given. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: of the gradient, all or none.
-    ``fwd_rnd`` and ``bwd_rnd``: rounding in place of the formats' own.
+    ``fwd_acc``: differences and sums; ``fwd_mul``, ``fwd_div``, ``fwd_sqrt``: products, quotients, the root. Without
+    all four the forward pass is PyTorch's own. ``bwd_acc``, ``bwd_mul``, ``bwd_div``: of the gradient, all or none.
+    ``fwd_rnd`` and ``bwd_rnd``: roundings that replace the formats' own.
 
     The quantisers, ``order`` and ``seed`` are those of ``QSoftmaxFormats``; ``weight_quant`` and ``bias_quant`` round
     the parameters before use, ``grad_quant`` every gradient produced.
 
     Raises:
         FormatError, SpecError, SeedError: as ``QSoftmaxFormats``.
+
+    Example:
+        >>> formats = gs.QLayerNormFormats("fp16", "bf16", "bf16", "bf16")
+        >>> gs.qlayernorm(torch.tensor([[1.0, 2.0, 6.0]]), 3, spec=formats)
+        tensor([[-0.9258, -0.4629,  1.3906]])
     """
 
     fwd_acc: Cast | None
@@ -400,6 +421,10 @@ class QGELUFormats(RowFormats):
     """Roundings of an activation ``x * gate(x)`` (GELU, SiLU): its input, its gate, its result and its gradient.
 
     ``inter_quant`` rounds the inner function (erf, tanh, sigmoid). Quantisers and ``seed`` as in ``QSoftmaxFormats``.
+
+    Example:
+        >>> gs.qgelu(torch.tensor([1.0]), gs.QGELUFormats(inter_quant="e4m3", output_quant="bf16"))
+        tensor([0.8438])
     """
 
     input_quant: Quant

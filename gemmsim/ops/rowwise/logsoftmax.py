@@ -62,7 +62,7 @@ def qlogsoftmax(
     """``torch.log_softmax(x, dim)`` with each step rounded by ``fwd_quant``, its gradient's by ``bwd_quant``.
 
     ``c = fwd(x - max)``, ``s`` the sum of ``fwd(exp(c))``, each addition rounded, in ``order``,
-    ``y = fwd(c - fwd(log(s)))``; exp and log are correctly rounded. Gradient: ``t`` the sum of g likewise,
+    ``y = fwd(c - fwd(log(s)))``; exp and log are correctly rounded. Gradient: ``t`` is the sum of g, likewise rounded,
     ``dx = bwd(g - bwd(bwd(exp(y)) * t))``. None is PyTorch's own in that direction.
 
     Args:
@@ -70,13 +70,18 @@ def qlogsoftmax(
         dim: the dimension whose exponentials sum to one; None is the last.
         order: "sequential", or "tree(n)" as in ``qsum``.
 
-    Single -inf give -inf; a row of -inf alone, NaN or +inf make the row NaN. The result has x's shape and dtype, to
-    which each step is rounded as well. Quantisers and ``seed`` as in ``qadd``. Differentiating twice raises.
+    A single -inf gives -inf. A row of only -inf, and a row with a NaN or +inf, becomes NaN. The result has x's shape
+    and dtype; each step is rounded to that dtype, too. Quantisers and ``seed`` as in ``qadd``.
+    Differentiating twice raises.
 
     Raises:
         FormatError, SpecError, SeedError: for quantisers, orders and seeds that mean nothing.
-        DTypeError, DeviceError: for other tensors, a dim that is no integer.
+        DTypeError, DeviceError: for other tensors, and a dim that is not an integer.
         IndexError: for a dim out of range.
+
+    Example:
+        >>> gs.qlogsoftmax(torch.tensor([1.0, 2.0, 3.0]), fwd_quant="e4m3")
+        tensor([-2.5000, -1.3750, -0.4062])
     """
     return logsoftmax(x, dim, (fwd_quant, bwd_quant), order, Bits(seed))
 

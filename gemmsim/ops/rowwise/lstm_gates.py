@@ -68,6 +68,10 @@ def qsigmoid(
 
     Gradient ``bwd_quant(g * bwd_quant(y * bwd_quant(1 - y)))``. -inf gives 0, +inf gives 1, NaN stays. Otherwise as
     ``qadd``.
+
+    Example:
+        >>> gs.qsigmoid(torch.tensor([0.0, 1.0, -10.0]), "e4m3")
+        tensor([0.5000, 0.7500, 0.0000])
     """
     return gate("sigmoid", x, fwd_quant, bwd_quant, Bits(seed))
 
@@ -81,5 +85,9 @@ def qtanh(
 
     Gradient ``bwd_quant(g * bwd_quant(1 - bwd_quant(y * y)))``. +-inf give +-1, -0 stays, NaN stays. Otherwise as
     ``qadd``.
+
+    Example:
+        >>> gs.qtanh(torch.tensor([0.0, 1.0, -10.0]), "e4m3")
+        tensor([ 0.0000,  0.7500, -1.0000])
     """
     return gate("tanh", x, fwd_quant, bwd_quant, Bits(seed))

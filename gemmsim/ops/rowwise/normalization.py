@@ -122,25 +122,30 @@ def qlayernorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.layer_norm`` with each step rounded as ``spec`` says.
+    """``torch.nn.functional.layer_norm`` with each step rounded to the formats of ``spec``.
 
     Args:
         x: float32, float64, float16 or bfloat16, any strides.
         normalized_shape: the last dimensions, normalised together in row-major order (C elements).
         weight, bias: of that shape; None for ones and zeros.
-        spec: ``QLayerNormFormats``; None is PyTorch's own layer norm, a cast or its name rounds every step, forward and
-            backward, to it. (``formats``, its former keyword, is deprecated.)
+        spec: ``QLayerNormFormats``; None is PyTorch's own layer norm; a cast or its name is every format ``fwd_*`` and
+            ``bwd_*`` (y itself is rounded by ``output_quant``). (``formats``, its former keyword, is deprecated.)
 
-    Forward, for each row: ``m = div(sum of x / C)``; ``v = div(sum of mul(s s) / C)`` with ``s = acc(x - m)``;
-    ``std = sqrt(acc(v + eps))``; ``y = mul(w div(s / std)) + b``, the last sum rounded to the output cast, else to x's
-    dtype (float32 for narrower ones). Sums are rounded to fwd_acc after every addition, in ``spec.order``.
-    Backward, with ``r = div(1 / std)``: ``xh = mul(acc(x - m) r)``, ``n = mul(w g)``, S1 = div(sum of n / C),
-    S2 = div(sum of mul(xh n) / C); ``dx = mul(acc(acc(n - S1) - mul(xh S2)) r)``, ``dw = sum of mul(xh g)`` and
-    ``db = sum of g`` over the rows in order; then grad_quant. A direction without formats rounds its steps to float32
-    (float64 for float64). NaN and infinities go through as IEEE 754 has them. Differentiating twice raises GradError.
+    Forward, for each row: ``m = div(sum of x / C)``; ``v = div(sum of mul(s s) / C)`` with ``s = acc(x - m)``; ``std =
+    sqrt(acc(v + eps))``; ``y = mul(w div(s / std)) + b``. The last sum is rounded to the output cast, or without one to
+    x's dtype (float32 for narrower ones). Sums are rounded to fwd_acc after every addition, in ``spec.order``.
+    Backward, with ``r = div(1 / std)``: ``xh = mul(acc(x - m) r)``, ``n = mul(w g)``, S1 = div(sum of n / C), S2 =
+    div(sum of mul(xh n) / C); ``dx = mul(acc(acc(n - S1) - mul(xh S2)) r)``, ``dw = sum of mul(xh g)`` and ``db = sum
+    of g`` over the rows in order; then grad_quant. A direction without formats rounds its steps to float32 (float64 for
+    float64). NaN and infinities follow IEEE 754 through the steps. Differentiating twice raises GradError.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0, 6.0]])
+        >>> gs.qlayernorm(x, 3, spec="e4m3"), torch.nn.functional.layer_norm(x, (3,))
+        (tensor([[-1.0000, -0.5000,  1.5000]]), tensor([[-0.9258, -0.4629,  1.3887]]))
     """
     return layernorm(x, normalized_shape, (weight, bias), eps, spec)
 
@@ -166,13 +171,16 @@ def qrmsnorm(
     x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None,
     spec: RowFormatsLike | None = None,
 ) -> Tensor:  # fmt: skip
-    """``torch.nn.functional.rms_norm`` with each step rounded as ``spec`` says: ``qlayernorm`` without mean, S1
-    and bias.
+    """``torch.nn.functional.rms_norm`` in the formats of ``spec``: ``qlayernorm`` without mean, S1 and bias.
 
     ``eps`` None is the dtype's ``torch.finfo(...).eps``, as in PyTorch.
 
     Raises:
         DTypeError, DeviceError, ShapeError: for tensors that do not fit.
+
+    Example:
+        >>> gs.qrmsnorm(torch.tensor([[1.0, 2.0, 6.0]]), 3, spec="e4m3")
+        tensor([[0.2812, 0.5625, 1.7500]])
     """
     return rmsnorm(x, normalized_shape, weight, eps, spec)
 
@@ -244,12 +252,16 @@ def qgroupnorm(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.group_norm``: ``qlayernorm`` of each group, then ``mul(w y) + b`` by channel.
 
-    ``x``: (N, C, ...); ``weight`` and ``bias``: (C,). Input and gradient quantisers act on the group's normalisation,
-    the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
+    ``x``: (N, C, ...); ``weight`` and ``bias``: (C,). Input and gradient quantisers act on the normalisation of the
+    group, the output cast on the result. Gradients of weight and bias are sums over (N, ...) in order, in bwd_acc.
 
     Raises:
-        ShapeError: unless C is a multiple of ``num_groups``; for one value a group with N = 1, and for
-            groups without values, unless ``spec`` is PyTorch's own; otherwise as ``qlayernorm``.
+        ShapeError: unless C is a multiple of ``num_groups``; for one value per group with N = 1, and for groups without
+            values, unless ``spec`` is PyTorch's own; otherwise as ``qlayernorm``.
+
+    Example:
+        >>> gs.qgroupnorm(torch.tensor([[1.0, 2.0, 6.0, 7.0]]), 2, spec="e4m3")
+        tensor([[-1.,  1., -1.,  1.]])
     """
     return groupnorm(x, num_groups, (weight, bias), eps, spec)
 

@@ -200,13 +200,17 @@ def qavgpool(
 ) -> Tensor:  # fmt: skip
     """``torch.nn.functional.avg_pool{1,2,3}d`` (``rank``) with every addition and division rounded.
 
-    A window's elements are added row-major from +0, ``fwd_quant`` after every addition; then
-    ``fwd_quant(sum / divisor)`` with torch's divisor. Gradient: contributions are added in the order of the outputs,
-    ``bwd_quant`` after every addition, then ``bwd_quant(sum / divisor)``; where divisors differ between windows, the
-    division comes first. Quantisers, NaN, infinities and ``seed`` as in ``qadd``. No quantiser: PyTorch's own.
+    The elements of a window are added row-major from +0, with ``fwd_quant`` after every addition; then ``fwd_quant(sum
+    / divisor)`` with torch's divisor. Gradient: contributions are added in the order of the outputs, with ``bwd_quant``
+    after every addition, then ``bwd_quant(sum / divisor)``. Where divisors differ between windows, the division comes
+    first. Quantisers, NaN, infinities and ``seed`` as in ``qadd``. No quantiser: PyTorch's own.
 
     Raises:
         ShapeError: for arguments that PyTorch refuses; DTypeError, DeviceError: for other tensors.
+
+    Example:
+        >>> gs.qavgpool(torch.tensor([[[0.3, 0.3, 0.3]]]), 3, "e4m3", rank=1)  # sums 0.3125, 0.625, 0.9375
+        tensor([[[0.3125]]])
     """
     owner = f"qavgpool{rank}d"
     fwd, bwd, seed = _read(owner, x, rank, fwd_quant, bwd_quant, seed)
@@ -227,19 +231,34 @@ def qavgpool(
 
 @traceable
 def qavgpool1d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
-    """``qavgpool`` of (N, C, L) or (C, L)."""
+    """``qavgpool`` of (N, C, L) or (C, L).
+
+    Example:
+        >>> gs.qavgpool1d(torch.tensor([[[1.0, 2.0, 30.0, 40.0]]]), 2, "e4m3")
+        tensor([[[ 1.5000, 36.0000]]])
+    """
     return qavgpool(x, kernel_size, *args, rank=1, **kwargs)
 
 
 @traceable
 def qavgpool2d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
-    """``qavgpool`` of (N, C, H, W) or (C, H, W)."""
+    """``qavgpool`` of (N, C, H, W) or (C, H, W).
+
+    Example:
+        >>> gs.qavgpool2d(torch.full((1, 1, 2, 2), 0.3), 2, "e4m3")
+        tensor([[[[0.3125]]]])
+    """
     return qavgpool(x, kernel_size, *args, rank=2, **kwargs)
 
 
 @traceable
 def qavgpool3d(x: Tensor, kernel_size: int | Sequence[int], *args: Any, **kwargs: Any) -> Tensor:
-    """``qavgpool`` of (N, C, D, H, W) or (C, D, H, W)."""
+    """``qavgpool`` of (N, C, D, H, W) or (C, D, H, W).
+
+    Example:
+        >>> gs.qavgpool3d(torch.full((1, 1, 2, 2, 2), 0.3), 2, "e4m3")
+        tensor([[[[[0.2812]]]]])
+    """
     return qavgpool(x, kernel_size, *args, rank=3, **kwargs)
 
 
@@ -253,6 +272,10 @@ def qadaptive_avgpool(
 
     Raises:
         ShapeError: for arguments that PyTorch refuses; DTypeError, DeviceError: for other tensors.
+
+    Example:
+        >>> gs.qadaptive_avgpool(torch.arange(8.0).reshape(1, 1, 2, 4), (1, 2), "e4m3")
+        tensor([[[[2.5000, 4.5000]]]])
     """
     owner = f"qadaptive_avgpool{rank}d"
     fwd, bwd, seed = _read(owner, x, rank, fwd_quant, bwd_quant, seed)

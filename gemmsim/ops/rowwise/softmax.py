@@ -59,24 +59,32 @@ class _Softmax(torch.autograd.Function):
 @traceable
 @takes_spec("formats")
 def qsoftmax(x: Tensor, dim: int | None = None, spec: RowFormatsLike | None = None) -> Tensor:
-    """``torch.softmax(x, dim)`` with each step rounded as ``spec`` says.
+    """``torch.softmax(x, dim)`` with each step rounded to the formats of ``spec``.
 
     Args:
         x: float32, float64, float16 or bfloat16, any strides.
         dim: the dimension that sums to one; None is the last.
-        spec: ``QSoftmaxFormats``; None is PyTorch's own softmax, a cast or its name rounds every step, forward and
-            backward, to it. (``formats``, its former keyword, is deprecated.)
+        spec: ``QSoftmaxFormats``; None is PyTorch's own softmax; a cast or its name is every format ``fwd_*`` and
+            ``bwd_*`` (y itself is rounded by ``output_quant``). (``formats``, its former keyword, is deprecated.)
 
     Regular: ``o = off(x - max)``, ``e = exp(o)`` rounded to fwd_exp, s = their sum rounded to fwd_acc after every
-    addition in ``spec.order``, ``y = e / s``. By logarithms: l = o_0, then ``l = lse(ln(exp(l) + exp(o_k)))`` for
-    k = 1, 2, ..., ``y = exp(off(o - l))``. Functions are correctly rounded; y is rounded to the output cast, else to
-    x's dtype (float32 for narrower ones). Gradient: ``w = sum of mul(y g)``, ``dx = add(g - w) y``, rounded to the
-    gradient cast; y is the result. A row of -inf alone is NaN (or 0: ``masked_rows``); single -inf give 0; NaN or +inf
-    make the row NaN. Under ``torch.autocast`` x keeps its dtype. Differentiating twice raises ``GradError``.
+    addition in ``spec.order``, ``y = e / s``. With logarithms (``fwd_lse``): l = o_0, then ``l = lse(ln(exp(l) +
+    exp(o_k)))`` for k = 1, 2, ..., ``y = exp(off(o - l))``. Functions are correctly rounded; y is rounded to the output
+    cast, or without one to x's dtype (float32 for narrower ones). Gradient: ``w = sum of mul(y g)``, ``dx = add(g - w)
+    y``, rounded to the gradient cast; y is the result. A row of only -inf is NaN (or 0: ``masked_rows``); a single -inf
+    gives 0; NaN or +inf makes the row NaN. Under ``torch.autocast`` x keeps its dtype. Differentiating twice raises
+    ``GradError``.
 
     Raises:
-        DTypeError, DeviceError: for other tensors, a dim that is no integer.
+        DTypeError, DeviceError: for other tensors, and a dim that is not an integer.
         IndexError: for a dim out of range.
+
+    Example:
+        >>> x = torch.tensor([1.0, 2.0, 3.0])
+        >>> gs.qsoftmax(x, -1, "e4m3")  # 0.0938 = e4m3(exp(-2)) / 1.5
+        tensor([0.0938, 0.2500, 0.6667])
+        >>> gs.qsoftmax(x, -1, gs.QSoftmaxFormats("e4m3", "e4m3", "e4m3", output_quant="e4m3"))
+        tensor([0.0938, 0.2500, 0.6875])
     """
     return softmax(x, dim, spec)
 
