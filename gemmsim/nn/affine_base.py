@@ -82,14 +82,19 @@ class AffineModule(HasSpec, Emulated, nn.Module):
     @classmethod
     @takes_spec("formats")
     def from_float(cls: type[_Module], module: nn.Module, spec: FormatsLike | None = None) -> _Module:
-        """The module that ``module`` is, with ``spec``: the same parameters, hooks and training flag.
+        """Return a layer computed as ``spec`` says that has the parameters, hooks and training flag of ``module``.
 
-        Of a lazy class, what it becomes.
+        Parameters are shared, not copied. A lazy class gives the class that it becomes.
 
         Raises:
-            TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
-                compute something else and is refused, too, but for those of torch.nn that do not
-                (``NonDynamicallyQuantizableLinear``). A module with a ``forward`` of its own is refused as well.
+            TypeError: for a module whose class is not the class of torch.nn that this one extends. A subclass may
+                compute something else and is refused, too, except those of torch.nn that compute the same
+                (``NonDynamicallyQuantizableLinear``). A module with an instance attribute ``forward`` is refused as
+                well.
+        Example:
+            >>> plain = torch.nn.Linear(8, 2)
+            >>> gs.nn.QLinear.from_float(plain, "e4m3 : fp32").weight is plain.weight
+            True
         """
         if not stands_for(module, cls.float_class):
             refuse_own_forward(f"{cls.__name__}.from_float", module)
