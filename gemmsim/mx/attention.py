@@ -52,6 +52,7 @@ def mx_attention(
 
     Raises:
         DTypeError, ShapeError: for tensors that do not fit, and for a mask together with ``is_causal``.
+
     Example:
         >>> q, k, v = torch.ones(4, 64), torch.ones(8, 64), torch.eye(8, 64)
         >>> gs.mx.mx_attention(q, k, v, "mxfp8_e4m3", is_causal=True)[:, :5]

@@ -24,6 +24,7 @@ class ToMX(torch.autograd.Function):
     ``MXTensor``.
 
     The gradient of ``x`` is that of the result (straight-through). ``to_mx`` is the function around it.
+
     Example:
         >>> x = torch.tensor([1.0, 2.9], requires_grad=True)
         >>> gs.mx.ToMX.apply(x, "mxfp8_e4m3").dequantize().detach()
@@ -80,6 +81,7 @@ class ToMX(torch.autograd.Function):
 @allow_in_graph
 class FromMX(torch.autograd.Function):
     """``FromMX.apply(t, dtype)`` decodes an ``MXTensor``; the gradient of ``t`` is that of the result.
+
     Example:
         >>> encoded = gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp8_e4m3")
         >>> gs.mx.FromMX.apply(encoded, torch.bfloat16)
@@ -111,6 +113,7 @@ class FromMX(torch.autograd.Function):
 class NoopFwToMXBw(torch.autograd.Function):
     """``NoopFwToMXBw.apply(x, fmt, dim=-1)`` returns ``x`` itself and encodes its gradient, which becomes an
     ``MXTensor``.
+
     Example:
         >>> x = torch.ones(32, requires_grad=True)
         >>> y = gs.mx.NoopFwToMXBw.apply(x, "mxfp8_e5m2")
@@ -189,6 +192,7 @@ def requantize(t: MXTensor, dim: int, fmt: BlockLike | None = None) -> MXTensor:
     Raises:
         FormatError, ShapeError: for a format or ``dim`` that does not fit.
         DTypeError: if ``t`` is not an ``MXTensor``.
+
     Example:
         >>> weight = gs.mx.to_mx(torch.ones(64, 32), "mxfp8_e4m3")
         >>> gs.mx.requantize(weight, 0).block_dim, weight.block_dim

@@ -62,6 +62,7 @@ def matmul(
         ShapeError: for shapes that do not fit, and for blocks that do not lie along K: encode again.
         DTypeError, DeviceError, SeedError: as ``gemmsim.qmatmul``.
         GradError: for a plain operand that requires grad together with an encoded one.
+
     Example:
         >>> a, b = torch.full((1, 64), 1.1), torch.ones(64, 1)
         >>> gs.mx.matmul(a, b, a_format="mxfp8_e4m3", b_format="mxfp4")  # 1.1 becomes 1.125

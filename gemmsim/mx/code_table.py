@@ -30,6 +30,7 @@ def format_table(fmt: str | Format | BlockFormat) -> list[dict[str, object]]:
 
     Raises:
         FormatError: for an unknown format, and for one of more than 16 bits.
+
     Example:
         >>> gs.mx.format_table("e2m1")[1]  # the subnormal
         {'code': 1, 's': '0', 'e': '00', 'm': '1', 'value': 0.5}

@@ -98,6 +98,7 @@ def compare_modes(fmt: BlockLike = "mxfp8_e4m3") -> list[Case]:
 
     Raises:
         FormatError: for an unknown format, and for formats whose scales are not e8m0, which have one mode.
+
     Example:
         >>> case = gs.mx.compare_modes("mxfp8_e4m3")[3]
         >>> case.what, case.block

@@ -62,6 +62,7 @@ class MXLinearConfig:
 
     Raises:
         FormatError, SpecError: for unknown formats and accumulators.
+
     Example:
         >>> config = gs.mx.MXLinearConfig("mxfp8_e4m3", grad="mxfp8_e5m2", wgrad_accumulator="fp64")
         >>> config.weight, config.grad, config.dgrad_accumulator, config.wgrad_accumulator
@@ -100,6 +101,7 @@ class MXInferenceConfig:
 
     Raises:
         FormatError, SpecError: for unknown formats and accumulators.
+
     Example:
         >>> gs.mx.MXInferenceConfig("mxfp4", activation=None)
         MXInferenceConfig(weight='mxfp4', activation=None, accumulator='e8m23')
@@ -131,6 +133,7 @@ class MXAttentionConfig:
 
     Raises:
         FormatError, SpecError: for unknown formats and accumulators.
+
     Example:
         >>> config = gs.mx.MXAttentionConfig("mxfp8_e4m3", probabilities="mxfp8_e5m2")
         >>> config.key, config.probabilities, config.accumulator

@@ -34,6 +34,7 @@ __all__ = ["Encoded", "decode", "encode", "quantize", "tensor_scale"]
 class Encoded(NamedTuple):
     """A tensor in a block format: element codes, scale codes, and the scale of the whole tensor if the format has
     one.
+
     Example:
         >>> encoded = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
         >>> encoded._fields, encoded.codes, encoded.scales
@@ -56,6 +57,7 @@ def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     Raises:
         DTypeError: unless ``x`` is a strided tensor of a supported float dtype.
         FormatError: if ``fmt`` does not name a block format.
+
     Example:
         >>> gs.mx.tensor_scale(torch.tensor([1.0, -2688.0]), "nvfp4/tensor")  # 2688 is 448 * 6
         tensor(1.)
@@ -97,6 +99,7 @@ def encode(
         DTypeError, DeviceError: for other dtypes and devices.
         ShapeError, OverlapError: for a ``dim``, packing or ``out`` that does not fit.
         GradError: for an ``x`` that requires grad in grad mode.
+
     Example:
         >>> codes, scales, _ = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
         >>> [f"{byte:08b}" for byte in codes.tolist()]  # two codes in a byte, the first in the low bits
@@ -147,6 +150,7 @@ def decode(
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode``.
+
     Example:
         >>> encoded = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
         >>> gs.mx.decode(encoded, "mxfp4")
@@ -196,6 +200,7 @@ def quantize(
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode`` and ``decode``.
+
     Example:
         >>> gs.mx.quantize(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
         tensor([ 1.0000,  1.5000, -6.0000,  0.5000])

@@ -9,6 +9,7 @@ __all__ = ["BlockDimWarning", "MXConfigError", "MXFileError", "MXOperatorError",
 
 class MXOperatorError(RuntimeError):
     """Raised for an operator that block-format tensors do not support, and for operands that it does not take.
+
     Example:
         >>> gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3").exp()  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -27,6 +28,7 @@ def no_memory(t: object, what: str) -> MXOperatorError:
 
 class BlockDimWarning(UserWarning):
     """The warning for a product whose reduction dimension is not the one along which an operand's blocks lie.
+
     Example:
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as found:
@@ -40,6 +42,7 @@ class BlockDimWarning(UserWarning):
 
 class MXFileError(ValueError):
     """Raised where the names or metadata of stored tensors do not fit together.
+
     Example:
         >>> gs.mx.unflatten_tensors({"w": torch.ones(2)}, {"gemmsim.mx": "x"})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -50,6 +53,7 @@ class MXFileError(ValueError):
 
 class MXConfigError(TypeError):
     """Raised for a configuration of a wrong type, and for a model or layer that cannot take one.
+
     Example:
         >>> gs.mx.quantize_(torch.nn.Linear(32, 32), "mxfp4")  # doctest: +ELLIPSIS
         Traceback (most recent call last):

@@ -29,6 +29,7 @@ def flatten_tensors(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
 
     Raises:
         MXFileError: if another tensor has such a name.
+
     Example:
         >>> weight = gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")
         >>> plain, metadata = gs.mx.flatten_tensors({"w": weight, "b": torch.zeros(2)})
@@ -65,6 +66,7 @@ def unflatten_tensors(plain: Mapping[str, Tensor], metadata: Mapping[str, str] |
     Raises:
         MXFileError: for metadata that cannot be read or that names missing tensors.
         FormatError, ShapeError: for parts that do not fit together.
+
     Example:
         >>> plain, metadata = gs.mx.flatten_tensors({"w": gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")})
         >>> gs.mx.unflatten_tensors(plain, metadata)["w"].shape
@@ -103,6 +105,7 @@ def save_file(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping
     Raises:
         MXFileError: for a name or a metadata key that is already used.
         ModuleNotFoundError: without safetensors (the extra gemmsim[safetensors]).
+
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -125,6 +128,7 @@ def load_file(path: str | Path, device: str = "cpu") -> dict[str, Tensor]:
     Raises:
         MXFileError: for metadata that does not fit the file.
         ModuleNotFoundError: without safetensors (the extra gemmsim[safetensors]).
+
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:

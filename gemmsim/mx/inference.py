@@ -37,6 +37,7 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
     Raises:
         FormatError, SpecError: for a config with unknown formats or accumulators.
+
     Example:
         >>> layer = gs.mx.MXInferenceLinear(64, 16, config="mxfp4")
         >>> layer(torch.ones(2, 64)).shape, layer.weight.shape, layer.weight.codes.shape
@@ -63,6 +64,7 @@ class MXInferenceLinear(Emulated, nn.Linear):
     def read_config(cls, config: MXInferenceConfig | str | None) -> MXInferenceConfig:
         """Return ``config``; for a format, the config with it for weight and activations; for None, the default of
         the class.
+
         Example:
             >>> gs.mx.NVFP4InferenceLinear.read_config(None)
             MXInferenceConfig(weight='nvfp4/tensor', activation='nvfp4/tensor', accumulator='e8m23')
@@ -79,6 +81,7 @@ class MXInferenceLinear(Emulated, nn.Linear):
         Raises:
             ComputedWeightError (TypeError): if a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
+
         Example:
             >>> plain = torch.nn.Linear(64, 16)
             >>> layer = gs.mx.MXInferenceLinear.from_float(plain, gs.mx.MXInferenceConfig("mxfp4", activation=None))
@@ -120,6 +123,7 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
 class NVFP4InferenceLinear(MXInferenceLinear):
     """``MXInferenceLinear`` with weight and activations in ``nvfp4/tensor``.
+
     Example:
         >>> gs.mx.NVFP4InferenceLinear(64, 16).weight.scales.shape  # blocks of 16 along the input features
         torch.Size([16, 4])

@@ -41,6 +41,7 @@ class MXLinear(Emulated, nn.Linear):
 
     Raises:
         FormatError, SpecError: for a config with unknown formats or accumulators.
+
     Example:
         >>> layer = gs.mx.MXLinear(64, 16, config="mxfp8_e4m3")
         >>> layer(torch.ones(2, 64)).sum().backward()
@@ -66,6 +67,7 @@ class MXLinear(Emulated, nn.Linear):
     @classmethod
     def read_config(cls, config: MXLinearConfig | str | None) -> MXLinearConfig:
         """Return ``config``; for a format, the config with it for all operands; for None, the default of the class.
+
         Example:
             >>> gs.mx.MXLinear.read_config("mxfp4").grad, gs.mx.NVFP4Linear.read_config(None).grad
             ('mxfp4', 'nvfp4/tensor')
@@ -81,6 +83,7 @@ class MXLinear(Emulated, nn.Linear):
         Raises:
             ComputedWeightError (TypeError): if a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
+
         Example:
             >>> plain = torch.nn.Linear(64, 16)
             >>> gs.mx.MXLinear.from_float(plain, "mxfp8_e4m3").weight is plain.weight
@@ -106,6 +109,7 @@ class MXLinear(Emulated, nn.Linear):
 class NVFP4Linear(MXLinear):
     """``MXLinear`` with every operand in ``nvfp4/tensor``: blocks of 16, e4m3 scales, one float32 scale for the
     tensor.
+
     Example:
         >>> gs.mx.NVFP4Linear(64, 16)
         NVFP4Linear(in_features=64, out_features=16, bias=True, config='nvfp4/tensor')

@@ -25,6 +25,7 @@ def plot_formats(formats: Sequence[str | Format | BlockFormat], path: str | Path
     Raises:
         FormatError: for an unknown format, and for one of more than 8 bits.
         ModuleNotFoundError: without matplotlib (the extra gemmsim[study]).
+
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -59,6 +59,7 @@ def swap_linear_with_mx_linear(
         FormatError, SpecError: for a config with unknown formats or accumulators.
         MXConfigError: if ``model`` is not a module.
         DTypeError, DeviceError: for weights that cannot be encoded; the message names the layer.
+
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Bilinear(8, 8, 4))
         >>> model = gs.mx.swap_linear_with_mx_linear(model, "mxfp8_e4m3", report=print)
@@ -80,6 +81,7 @@ def swap_linear_with_mx_inference_linear(
     """Replace the ``torch.nn.Linear`` layers of ``model`` by ``MXInferenceLinear``, in place, and return the model.
 
     Arguments, result and errors are those of ``swap_linear_with_mx_linear``.
+
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU())
         >>> print(gs.mx.swap_linear_with_mx_inference_linear(model, "mxfp4")[0].weight.format)
@@ -103,6 +105,7 @@ def quantize_(
 
     Raises:
         MXConfigError: for a config of another type.
+
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
         >>> found = gs.mx.quantize_(model, gs.mx.MXInferenceConfig("mxfp4"), lambda module, name: name != "2")

@@ -25,6 +25,7 @@ def to_blocked(scales: Tensor) -> Tensor:
     Raises:
         DTypeError: unless ``scales`` is a tensor.
         ShapeError: unless ``scales`` has two dimensions.
+
     Example:
         >>> flat = gs.mx.to_blocked(torch.arange(128, dtype=torch.uint8)[:, None].expand(128, 4))  # each row its number
         >>> flat[:20].tolist()
@@ -44,6 +45,7 @@ def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:
     Raises:
         DTypeError: unless ``flat`` is a tensor and the sizes are integers.
         ShapeError: unless ``flat`` has as many elements as the padded tiles.
+
     Example:
         >>> scales = torch.arange(15, dtype=torch.uint8).reshape(3, 5)
         >>> torch.equal(gs.mx.from_blocked(gs.mx.to_blocked(scales), 3, 5), scales)

@@ -56,6 +56,7 @@ class MXTensor(Tensor):
     Raises:
         FormatError: for an unknown format.
         DTypeError, ShapeError: for codes, scales, sizes or a dtype that do not fit together.
+
     Example:
         >>> t = gs.mx.to_mx(torch.ones(2, 64), "mxfp4")
         >>> t.shape, t.codes.shape, t.scales.shape
@@ -179,6 +180,7 @@ class MXTensor(Tensor):
 
         Raises:
             MXOperatorError: always.
+
         Example:
             >>> gs.mx.to_mx(torch.ones(32), "mxfp4").apply_(abs)  # doctest: +ELLIPSIS
             Traceback (most recent call last):
@@ -191,6 +193,7 @@ class MXTensor(Tensor):
 
     def share_memory_(self) -> MXTensor:
         """Move codes, scales and the tensor's scale to shared memory, in place; return the tensor.
+
         Example:
             >>> gs.mx.to_mx(torch.ones(32), "mxfp4").share_memory_().is_shared()
             True
@@ -201,6 +204,7 @@ class MXTensor(Tensor):
 
     def is_shared(self) -> bool:
         """Return whether codes, scales and the tensor's scale are in shared memory.
+
         Example:
             >>> gs.mx.to_mx(torch.ones(32), "mxfp4").is_shared()
             False
@@ -215,6 +219,7 @@ class MXTensor(Tensor):
     def with_parts(self, change: Callable[[Tensor], Tensor], **fields: Any) -> MXTensor:
         """Return a tensor with ``change`` applied to codes and scales; ``fields`` replace arguments of the
         constructor.
+
         Example:
             >>> t = gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")
             >>> t.with_parts(lambda part: part[:1]).shape
@@ -224,6 +229,7 @@ class MXTensor(Tensor):
 
     def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
         """Return a tensor with these codes and scales and the other properties of this one, except for ``fields``.
+
         Example:
             >>> t = gs.mx.to_mx(torch.ones(32), "mxfp8_e4m3")
             >>> t.rebuilt(t.codes, t.scales + 1).dequantize().max()  # twice the scale
@@ -242,6 +248,7 @@ class MXTensor(Tensor):
     @property
     def encoded(self) -> Encoded:
         """Return codes and scales in the form that ``gemmsim.mx.decode`` takes.
+
         Example:
             >>> gs.mx.to_mx(torch.ones(4), "mxfp8_e4m3").encoded.scales
             tensor([119], dtype=torch.uint8)
@@ -256,6 +263,7 @@ class MXTensor(Tensor):
 
         Raises:
             DTypeError: if ``dtype`` is not float32, float64, float16 or bfloat16.
+
         Example:
             >>> gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp4").dequantize(torch.float16)
             tensor([1., 3.], dtype=torch.float16)
@@ -268,6 +276,7 @@ class MXTensor(Tensor):
 
     def to_dtype(self, dtype: torch.dtype | None = None) -> Tensor:
         """Return ``dequantize(dtype)``.
+
         Example:
             >>> gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp4").to_dtype(torch.bfloat16)
             tensor([1., 3.], dtype=torch.bfloat16)
@@ -276,6 +285,7 @@ class MXTensor(Tensor):
 
     def requantize(self, dim: int, fmt: BlockLike | None = None) -> MXTensor:
         """Return ``gemmsim.mx.requantize(self, dim, fmt)``.
+
         Example:
             >>> gs.mx.to_mx(torch.ones(32, 64), "mxfp4").requantize(0).scales.shape
             torch.Size([1, 64])
@@ -330,6 +340,7 @@ def to_mx(
     Raises:
         DTypeError: for an ``MXTensor`` (use ``requantize``) and for other dtypes.
         FormatError, DeviceError, ShapeError: as ``encode``.
+
     Example:
         >>> weight = torch.ones(2, 32)
         >>> gs.mx.to_mx(weight, "mxfp8_e4m3")
@@ -363,6 +374,7 @@ def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError: as ``gemmsim.mx.encode``.
+
     Example:
         >>> codes, scales, tensor_scale = gs.mx.quantize_mx(torch.ones(2, 32, requires_grad=True), "nvfp4/tensor")
         >>> codes.shape, scales.shape, tensor_scale.shape
@@ -388,6 +400,7 @@ def dequantize_mx(
     tensor_scale: Tensor | float | None = None,
 ) -> Tensor:
     """Return the values of ``codes`` with ``scales`` in ``dtype``: ``gemmsim.mx.decode``, with its arguments.
+
     Example:
         >>> codes, scales, _ = gs.mx.quantize_mx(torch.tensor([1.0, 2.9]), "mxfp8_e4m3")
         >>> gs.mx.dequantize_mx(codes, scales, "mxfp8_e4m3")

@@ -67,6 +67,7 @@ def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig | str, out_dtype
     Raises:
         DTypeError, DeviceError, ShapeError: as ``gemmsim.qmatmul``; ShapeError also for vectors.
         FormatError: for an unknown format.
+
     Example:
         >>> a, b = torch.full((1, 32), 1.1, requires_grad=True), torch.full((32, 1), 2.0)
         >>> product = gs.mx.trained_matmul(a, b, "mxfp8_e4m3")  # 1.1 becomes 1.125

@@ -91,6 +91,7 @@ class AffineModule(HasSpec, Emulated, nn.Module):
                 compute something else and is refused, too, except those of torch.nn that compute the same
                 (``NonDynamicallyQuantizableLinear``). A module with an instance attribute ``forward`` is refused as
                 well.
+
         Example:
             >>> plain = torch.nn.Linear(8, 2)
             >>> gs.nn.QLinear.from_float(plain, "e4m3 : fp32").weight is plain.weight

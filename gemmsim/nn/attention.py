@@ -31,6 +31,7 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
     gemmsim keeps its own formats. Forward arguments and results are those of PyTorch, including masks, averaged
     weights, ``kdim``, ``vdim``, ``bias_k`` and ``add_zero_attn``. A row that a mask hides entirely is NaN, or 0 with
     ``need_weights=False``, as in PyTorch; the softmax option ``masked_rows`` changes this.
+
     Example:
         >>> attention = gs.QAttentionFormats("bf16 : fp32", "bf16", "bf16 : fp32")
         >>> layer = gs.nn.QMultiheadAttention(16, 4, batch_first=True, spec=attention, projection="e4m3 : fp32")
@@ -67,6 +68,7 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
         cls, module: nn.Module, spec: QAttentionFormats | None = None, projection: FormatsLike | None = None
     ) -> QMultiheadAttention:
         """Return a ``QMultiheadAttention`` with these formats that shares the parameters and settings of ``module``.
+
         Example:
             >>> plain = torch.nn.MultiheadAttention(16, 4)
             >>> layer = gs.nn.QMultiheadAttention.from_float(plain, projection="e4m3 : fp32")
@@ -91,6 +93,7 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
 
         Raises:
             ShapeError: for operands that are not all 2-D or all 3-D, and for ``is_causal`` without ``attn_mask``.
+
         Example:
             >>> layer = gs.nn.QMultiheadAttention(16, 4, projection="e4m3 : fp32")
             >>> output, weights = layer(torch.ones(5, 16), torch.ones(7, 16), torch.ones(7, 16))

@@ -28,6 +28,7 @@ def stands_for(module: nn.Module, kind: type[nn.Module]) -> bool:
     One such subclass is ``NonDynamicallyQuantizableLinear``, the output projection of ``nn.MultiheadAttention``. The
     result is False for subclasses of other packages, parametrised and lazy modules, and modules that have an instance
     attribute ``forward``, because they may compute something else.
+
     Example:
         >>> gs.nn.stands_for(torch.nn.MultiheadAttention(8, 2).out_proj, torch.nn.Linear)
         True
@@ -67,6 +68,7 @@ class Conversion:
     ``converted`` lists the layers that were replaced or given another class. ``left`` lists every other module whose
     own matrix products PyTorch computes, with the reason. Layers of gemmsim that were there before are in neither
     list.
+
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Bilinear(8, 8, 2))
         >>> print(gs.nn.Conversion.of("my_tool", model, {"0": "Linear"}))
@@ -93,6 +95,7 @@ class Conversion:
             converted: maps the name of a layer in the model to the name of its class before the conversion.
             why: gives the reason why a layer was left, and whether the caller asked for that; by default a layer is
                 left because the converter does not handle its class.
+
         Example:
             >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
             >>> report = gs.nn.Conversion.of("my_tool", model, {"0": "Linear"})
@@ -121,6 +124,7 @@ class Conversion:
         raises.
 
         ``why``: as in ``of``.
+
         Example:
             >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))
             >>> with gs.nn.Conversion.watched("my_tool", model):
@@ -141,6 +145,7 @@ class Conversion:
         """Call ``report`` with this table; without ``report``, log it to the logger "gemmsim".
 
         The level is WARNING if a layer was left that nobody excluded, and INFO otherwise.
+
         Example:
             >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))
             >>> report = gs.nn.Conversion.of("my_tool", model, {"0": "Linear"}).tell(print)

@@ -19,6 +19,7 @@ class QEmbedding(WithQuants, nn.Embedding):
     ``bwd_quant``.
 
     ``state_dict`` holds the weight without rounding.
+
     Example:
         >>> layer = gs.nn.QEmbedding.from_float(torch.nn.Embedding.from_pretrained(torch.tensor([[0.3, 1.7]])), "e2m1")
         >>> layer(torch.tensor([0, 0]))

@@ -33,6 +33,7 @@ _frame = sys._getframe
 
 class NotCalledError(RuntimeError):
     """Raised when a module of PyTorch is about to multiply with the weight of an emulated layer that it never calls.
+
     Example:
         >>> attention = torch.nn.MultiheadAttention(8, 2)
         >>> attention.out_proj = gs.nn.QLinear(8, 8, spec="e4m3 : fp32")
@@ -83,6 +84,7 @@ class Emulated(Whole, _Direct):
     emulated ``out_proj``. A nested tensor that the module cannot compute raises ``ShapeError``. After
     ``call_children`` both work. The class adds nothing to ``state_dict``, and ``torch.fx`` does not trace into such a
     module.
+
     Example:
         >>> MyLinear = type("MyLinear", (gs.nn.Emulated, torch.nn.Linear), {})
         >>> isinstance(gs.nn.QLinear(4, 2), gs.nn.Emulated), len(MyLinear(4, 2)._forward_pre_hooks)

@@ -72,6 +72,7 @@ class WithFormats(HasSpec, Emulated):
     @takes_spec("formats")
     def from_float(cls: type[_F], module: nn.Module, spec: Any = None) -> _F:
         """Return a module computed as ``spec`` says that shares the parameters and settings of ``module``.
+
         Example:
             >>> gs.nn.QSoftmax.from_float(torch.nn.Softmax(dim=-1), "e4m3").dim
             -1
@@ -124,6 +125,7 @@ class WithQuants(HasQuants, Emulated):
         cls: type[_Q], module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
     ) -> _Q:
         """Return a module with these quantisers that shares the parameters, buffers and settings of ``module``.
+
         Example:
             >>> gs.nn.QAvgPool2d.from_float(torch.nn.AvgPool2d(2), fwd_quant="e4m3")
             QAvgPool2d(kernel_size=2, stride=2, padding=0, fwd_quant=e4m3)

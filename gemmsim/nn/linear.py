@@ -72,6 +72,7 @@ class QLinear(_Linear, nn.Linear):
     ``spec`` is a string, ``GemmSpec``, accumulator, cast or ``QAffineFormats``; None computes PyTorch's own product.
     The values and errors are those of ``gemmsim.qlinear``. ``formats``, the former keyword of this argument, is
     deprecated.
+
     Example:
         >>> layer = gs.nn.QLinear(4096, 1, bias=False, spec=":e5m10")  # an fp16 accumulator
         >>> layer.weight.data.fill_(1).shape
@@ -86,6 +87,7 @@ class QLinear(_Linear, nn.Linear):
 class QLazyLinear(_Linear, nn.LazyLinear):
     """``torch.nn.LazyLinear(out_features, bias, device, dtype)`` with ``spec``; its first input makes it a
     ``QLinear``.
+
     Example:
         >>> layer = gs.nn.QLazyLinear(2, spec="e4m3 : e5m10")
         >>> layer(torch.ones(3, 8)).shape, type(layer).__name__, layer.in_features

@@ -30,6 +30,7 @@ class Quantizer(Emulated, nn.Module):
 
     Raises:
         FormatError: for unknown names, and for ``clamping_grad_zero`` with a forward format that is not fixed point.
+
     Example:
         >>> x = torch.tensor([0.3, 1.7], requires_grad=True)
         >>> (gs.nn.Quantizer("e2m1", "e5m2")(x) * torch.tensor([1.1, 2.3])).sum().backward()

@@ -126,6 +126,7 @@ class QLSTM(_Recurrent, nn.LSTM):
     ``PackedSequence``.
 
     With ``proj_size``, ``h' = qlinear(mul(o, tanh(c')), weight_hr)``. Dropout is PyTorch's own.
+
     Example:
         >>> layer = gs.nn.QLSTM(16, 8, num_layers=2, spec="e4m3 : e5m10", fwd_quant="e5m10", bwd_quant="e5m10")
         >>> output, (h, c) = layer(torch.ones(5, 2, 16))
@@ -153,6 +154,7 @@ class QGRU(_Recurrent, nn.GRU):
     ``PackedSequence``, too.
 
     Dropout is PyTorch's own.
+
     Example:
         >>> layer = gs.nn.QGRU(16, 8, bidirectional=True, spec="e4m3 : e5m10", fwd_quant="e5m10", bwd_quant="e5m10")
         >>> [tuple(t.shape) for t in layer(torch.ones(5, 2, 16))]

@@ -98,6 +98,7 @@ class QLSTMCell(RecurrentModule, nn.LSTMCell):
     tanh(.)`` of ``add(x product + h product)``, ``c' = add(mul(f c), mul(i g))`` and ``h' = mul(o, tanh(c'))``. Each
     step is the exact value, rounded once by ``fwd_quant``; ``bwd_quant`` rounds each step of the gradient. Without
     formats and quantisers the cell computes what PyTorch's cell computes, except for the last bits.
+
     Example:
         >>> cell = gs.nn.QLSTMCell(16, 8, spec="e4m3 : e5m10", fwd_quant="e4m3")
         >>> h, c = cell(torch.ones(3, 16))
@@ -123,6 +124,7 @@ class QGRUCell(RecurrentModule, nn.GRUCell):
 
     Both products are ``gemmsim.qlinear(..., spec)``, including biases. Then ``r, z = sigmoid(add(. + .))``, ``n =
     tanh(add(. + mul(r, .)))``, ``h' = add(mul(sub(1 - z), n), mul(z, h))``. The roundings are those of ``QLSTMCell``.
+
     Example:
         >>> cell = gs.nn.QGRUCell.from_float(torch.nn.GRUCell(16, 8), "e4m3 : e5m10", "e5m10", "e5m10")
         >>> cell(torch.ones(3, 16)).shape

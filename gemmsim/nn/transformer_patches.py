@@ -47,6 +47,7 @@ def call_children(model: nn.Module) -> nn.Module:
 
     Raises:
         DTypeError: if ``model`` is not a module.
+
     Example:
         >>> block = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         >>> block.linear1 = gs.nn.QLinear.from_float(block.linear1, "e4m3 : fp32")

@@ -54,6 +54,7 @@ _HOOKS = (
 
 class ComputedWeightError(TypeError):
     """Raised when a layer's weight or bias is not a parameter but the operation must share it or write to it.
+
     Example:
         >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(8, 8))
         >>> gs.mx.MXLinear.from_float(layer, "mxfp8_e4m3")  # doctest: +ELLIPSIS

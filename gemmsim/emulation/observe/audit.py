@@ -23,7 +23,14 @@ __all__ = ["Audit", "NativeGemmError", "audit"]
 
 
 class NativeGemmError(RuntimeError):
-    """Raised for a native product where every product should be emulated."""
+    """Raised for a native product where every product should be emulated.
+
+    Example:
+        >>> gs.audit(torch.nn.Linear(4, 2), torch.ones(4), strict=True)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.emulation.observe.audit.NativeGemmError: audit(strict=True): aten.addmm, 1 x 1 x 4 x 2, ...
+    """
 
 
 class Audit:
@@ -121,6 +128,12 @@ class Audit:
             UnsupportedSpec: for products that a spec has no meaning for.
             DryRunError: for a model whose code asks for the values of tensors.
             TypeError: for a model that is no module.
+
+        Example:
+            >>> model, x = torch.nn.Linear(1024, 1024, device="meta"), torch.ones(8, 1024, device="meta")
+            >>> report = gs.audit.dry_run(model, x, ":fp32")
+            >>> [(one.role, one.shape, one.spec) for one in report], report.total_macs
+            ([('fprop', (1, 8, 1024, 1024), ':e8m23'), ('wgrad', (1, 1024, 8, 1024), ':e8m23')], 16777216)
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
         with _Auditor(False, False, ()) as auditor:

@@ -166,6 +166,13 @@ class capture:
         Raises:
             ConfigError: without a model.
             CaptureError: as in the context.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> with tempfile.NamedTemporaryFile() as one:
+            ...     operands = gs.capture(torch.nn.Linear(4, 2), to=one.name)
+            ...     print(operands.run(torch.ones(3, 4)) == pathlib.Path(one.name))
+            True
         """
         if self.model is None:
             raise ConfigError(message("capture().run without a model", "capture(model).run(x)", "Give the model."))

@@ -59,6 +59,13 @@ class Recorder(TorchDispatchMode):
 
     Subclasses define what happens ``before`` and ``after`` a product is computed, before linear ``algebra``, and before
     ``opaque`` operators, of which nothing is known.
+
+    Example:
+        >>> after = lambda self, found, result: print(found.role, found.op, tuple(result.shape))
+        >>> with type("Shapes", (gs.emulation.Recorder,), {"after": after})():
+        ...     torch.nn.Linear(4, 2)(torch.ones(3, 4)).sum().backward()
+        fprop aten.addmm (3, 2)
+        wgrad aten.mm (2, 4)
     """
 
     supports_higher_order_operators = True
