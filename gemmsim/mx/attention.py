@@ -47,8 +47,8 @@ def mx_attention(
         is_causal: if true, query i attends only to keys up to i; ``attn_mask`` must then be None.
         scale: 1/sqrt(D) by default.
 
-    A row without any visible key gives NaN, and so do NaN blocks. Source: the attention layers of torchmx 0.1.0, for
-    the dimensions along which blocks lie.
+    A row without any visible key gives NaN, and so do NaN blocks.
+    Source: the attention layers of torchmx 0.1.0, for the dimensions along which blocks lie.
 
     Raises:
         DTypeError, ShapeError: for tensors that do not fit, and for a mask together with ``is_causal``.

@@ -51,8 +51,8 @@ class Encoded(NamedTuple):
 def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
     """Return amax(x) / (largest scale * largest element) as a 0-D float32 tensor, at least 2^-96.
 
-    If ``x`` has a NaN or infinity, so has the result, and every block becomes NaN. An empty ``x`` gives 1. Source:
-    torchao ``per_tensor_amax_to_scale``, which lets the result underflow to 0.
+    If ``x`` has a NaN or infinity, so has the result, and every block becomes NaN. An empty ``x`` gives 1.
+    Source: torchao ``per_tensor_amax_to_scale``, which lets the result underflow to 0.
 
     Raises:
         DTypeError: unless ``x`` is a strided tensor of a supported float dtype.

@@ -20,7 +20,8 @@ def to_blocked(scales: Tensor) -> Tensor:
     """Return the R x C ``scales`` as a flat tensor in the layout of cuBLAS, padded with zeros to whole 128 x 4 tiles.
 
     Tiles are in row-major order. In a tile, element (r, c) is at (r % 32) * 16 + (r // 32) * 4 + c. ``scales`` may
-    have any dtype of one byte, including float8. Source: cuBLAS documentation, "1D block scaling factors layout".
+    have any dtype of one byte, including float8.
+    Source: cuBLAS documentation, "1D block scaling factors layout".
 
     Raises:
         DTypeError: unless ``scales`` is a tensor.

@@ -113,8 +113,8 @@ class QAdam(_AdamSteps, torch.optim.Adam):
 
     Quantisers, states, random bits, special values and errors are those of ``QSGD``. Without quantisers every weight
     has the bits that ``torch.optim.Adam`` gives. ``beta * state``, ``g^2`` and everything between the moments and the
-    update are PyTorch's, in float32 (float64 for float64 weights). Source:
-    docs/reference/optim.md#one-rounding-per-update.
+    update are PyTorch's, in float32 (float64 for float64 weights).
+    Source: docs/reference/optim.md#one-rounding-per-update.
 
     Example:
         >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)

@@ -40,7 +40,8 @@ class QSGD(StatesMixin, torch.optim.SGD):
 
     NaN and infinite gradients reach weights as in IEEE 754; overflow is that of the cast. The weights' dtype holds
     weights and momentum, so it must hold every number of the format; for wider formats use ``QOptim``, whose master
-    copies are wide enough. Source: docs/reference/optim.md#one-rounding-per-update.
+    copies are wide enough.
+    Source: docs/reference/optim.md#one-rounding-per-update.
 
     Raises:
         OptimizerError: for other quantisers, for formats that the weights' dtype does not hold, and for sparse or

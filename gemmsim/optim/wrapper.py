@@ -45,7 +45,8 @@ class QOptim(SeededRoundings):
 
     Learning-rate schedulers accept it like any optimizer. ``state_dict`` is that of ``optim``, including master
     copies (as state ``master``). A resumed run repeats the bits; for stochastic roundings this needs the state of
-    torch's generator. Source: docs/reference/optim.md#qoptim.
+    torch's generator.
+    Source: docs/reference/optim.md#qoptim.
 
     Raises:
         OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``.

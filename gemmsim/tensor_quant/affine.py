@@ -71,8 +71,8 @@ def fake_affine_tensor_quant(
     -2^(b-1), 2^(b-1) - 1) + zero) * step`` in float32. Each step is rounded once, ties to even; the result has the
     dtype of ``inputs``. Ranges are numbers, or tensors that broadcast against ``inputs``.
 
-    NaN stays NaN; infinities are clamped. The gradient passes where min_range <= x <= max_range. Source: ModelOpt up
-    to 0.33, ``fake_affine_tensor_quant``; bit for bit.
+    NaN stays NaN; infinities are clamped. The gradient passes where min_range <= x <= max_range.
+    Source: ModelOpt up to 0.33, ``fake_affine_tensor_quant``; bit for bit.
 
     Raises:
         AmaxError (ValueError): unless min_range < max_range, both finite.

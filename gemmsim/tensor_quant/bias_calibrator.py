@@ -25,7 +25,8 @@ class BiasCalibrator:
         axis: dimension or dimensions that share a bias; None means all.
 
     "max_min" does not depend on how the data is divided into batches. "mean" does not for batches of equal size,
-    except for rounding. Source: ModelOpt 0.40, ``BiasCalibrator``.
+    except for rounding.
+    Source: ModelOpt 0.40, ``BiasCalibrator``.
 
     Raises:
         CalibrationError: for another method.

@@ -113,8 +113,8 @@ def scaled_e4m3(
             arguments.
 
     Overflow and infinities always saturate. NaN stays NaN. Subnormal values and the sign of zero are kept. An amax <=
-    2^-24 counts as 1. The gradient passes where |x - bias| <= amax; everywhere without amax. Source: ModelOpt 0.40
-    ``fp8_eager``, the guard for amax from 0.47; element formats: OCP OFP8 rev. 1.0.
+    2^-24 counts as 1. The gradient passes where |x - bias| <= amax; everywhere without amax.
+    Source: ModelOpt 0.40 ``fp8_eager``, the guard for amax from 0.47; element formats: OCP OFP8 rev. 1.0.
 
     Raises:
         ElementFormatError (NotImplementedError): for another (E, M).

@@ -174,8 +174,8 @@ def fake_tensor_quant(
         out: tensor that receives the result; there is no gradient then.
 
     Where amax <= 2^-24 the result is 0 (infinity times 0 is NaN). NaN stays NaN, infinities are clamped, and the sign
-    of zero is kept. The gradient passes where |x - bias| <= amax (not at NaN); amax and bias have none. Source:
-    NVIDIA ModelOpt 0.40, ``fake_tensor_quant``; bit for bit.
+    of zero is kept. The gradient passes where |x - bias| <= amax (not at NaN); amax and bias have none.
+    Source: NVIDIA ModelOpt 0.40, ``fake_tensor_quant``; bit for bit.
 
     Raises:
         BitsError (ValueError): for another ``num_bits``.

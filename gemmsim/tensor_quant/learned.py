@@ -76,8 +76,11 @@ def learned_fake_tensor_quant(
         grad_scale: factor on amax's gradient; None is 1 / sqrt(elements per amax * hi).
         Others: as ``fake_tensor_quant``.
 
-    NaN inputs add nothing to either gradient. Errors are those of ``fake_tensor_quant``. Source: Esser et al.,
-    Learned Step Size Quantization, ICLR 2020, equations 3 and section 2.2.
+    NaN inputs add nothing to either gradient.
+    Source: Esser et al., Learned Step Size Quantization, ICLR 2020, equations 3 and section 2.2.
+
+    Raises:
+        AmaxError, AmaxShapeError, BitsError, SignError, DTypeError, DeviceError: as ``fake_tensor_quant``.
 
     Example:
         >>> x, amax = torch.tensor([0.3, 5.0]), torch.tensor(2.0, requires_grad=True)
@@ -128,8 +131,8 @@ def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
     """Clamp ``x`` to two learnable numbers; their gradients are sums over the elements that they clip (ends
     included).
 
-    The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient. Source: Choi et al., PACT,
-    2018; ModelOpt up to 0.33, ``learn_amax``.
+    The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient.
+    Source: Choi et al., PACT, 2018; ModelOpt up to 0.33, ``learn_amax``.
 
     Raises:
         DTypeError: for arguments that are not tensors.

@@ -26,7 +26,8 @@ class MseCalibrator:
         error_func: (quantised x, x) -> error of each element; the squared difference by default.
 
     The sums are float64, so they hardly depend on how the data is divided into batches; the chosen multiple may, in a
-    tie. Source: ModelOpt 0.40, ``MseCalibrator``.
+    tie.
+    Source: ModelOpt 0.40, ``MseCalibrator``.
 
     Raises:
         CalibrationError: for ``num_steps`` below 1.

@@ -49,8 +49,8 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         disabled, if_quant, if_clip, if_calib: initial positions of the switches.
         amax: a first amax.
 
-    NaN, infinities, errors: those of ``fake_tensor_quant``, ``scaled_e4m3`` and ``dynamic_block_quant``. Source:
-    ModelOpt, ``TensorQuantizer``.
+    NaN, infinities, errors: those of ``fake_tensor_quant``, ``scaled_e4m3`` and ``dynamic_block_quant``.
+    Source: ModelOpt, ``TensorQuantizer``.
 
     Example:
         >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0)
