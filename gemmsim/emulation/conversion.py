@@ -64,7 +64,7 @@ class Arithmetic:
             self._close = finalize(self, deferred_contexts.closed)
 
     def release(self) -> None:
-        """Ends the use of this arithmetic: no model computes with it any longer."""
+        """Ends the use of this arithmetic: no model computes with it afterwards."""
         if self._close is not None:
             deferred_contexts.OWNERS.discard(self)
             self._close()

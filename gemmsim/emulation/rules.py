@@ -198,7 +198,7 @@ class Rule:
 
 @dataclass(frozen=True, repr=False)
 class Config:
-    """Rules, of which the first that matches a product's path and kind applies; without a match the product is native.
+    """Rules: the first one that matches a product's path and kind applies; without a match the product is native.
 
     ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Configs are frozen, hashable and
     picklable.

@@ -46,11 +46,11 @@ def bias_argument(bias: bool) -> dict[str, Any]:
 
 
 class HasSpec:
-    """Mixin of modules whose attribute ``formats`` is what the argument ``spec`` says, and can be called so, too."""
+    """Mixin of modules with an attribute ``formats``, also named ``spec``, that the argument ``spec`` sets."""
 
     @property
     def spec(self) -> Any:
-        """``formats``, and assigned as the argument is."""
+        """``formats``; you may assign whatever the argument takes."""
         return self.formats
 
     @spec.setter

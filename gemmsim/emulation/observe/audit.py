@@ -34,7 +34,7 @@ class NativeGemmError(RuntimeError):
 
 
 class Audit:
-    """The class of ``gemmsim.audit``, its only object; see ``__call__`` and ``dry_run``."""
+    """The class of ``gemmsim.audit``, which is its only instance; see ``__call__`` and ``dry_run``."""
 
     @overload
     def __call__(

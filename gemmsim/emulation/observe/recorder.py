@@ -55,10 +55,10 @@ class Found(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):
-    """Sees the operators that run in this thread, and in the autograd engine on its behalf, while it is entered.
+    """A context that observes the operators that run in this thread, and in the autograd engine on its behalf.
 
     Subclasses define what happens ``before`` and ``after`` a product is computed, before linear ``algebra``, and before
-    ``opaque`` operators, of which nothing is known.
+    ``opaque`` operators, about which nothing is known.
 
     Example:
         >>> after = lambda self, found, result: print(found.role, found.op, tuple(result.shape))
@@ -81,7 +81,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """True: compiled code stays compiled, and its operators are seen when they run."""
+        """Return True: compiled code stays compiled, and the recorder observes its operators when they run."""
         return True
 
     @classmethod
