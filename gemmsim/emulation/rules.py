@@ -229,7 +229,8 @@ class Config:
     def of(cls, spec: ConfigLike) -> Config:
         """Return ``spec`` itself if it is a config; otherwise the config that it means.
 
-        ``spec`` may be a spec, formats, a recipe, or a list of rules and pairs (pattern, formats).
+        ``spec`` may be a spec, formats, a recipe, or a list of rules and pairs (pattern, formats). ``config``, the
+        former keyword for ``spec``, is deprecated.
 
         Raises:
             ConfigError, SpecError, FormatError: for anything else.

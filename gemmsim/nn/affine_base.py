@@ -57,7 +57,7 @@ class AffineModule(HasSpec, Emulated, nn.Module):
         """What the module computes, forward and backward. You may also assign a spec or string; None is PyTorch's own.
 
         A single format ("e4m3", "e4m3 -> fp16") is that of the accumulator, and warns once
-        (``gemmsim.FormatsWarning``): ":e4m3" means the same without a warning, "e4m3 : fp32" has operands in that format.
+        (``gemmsim.FormatsWarning``). ":e4m3" means the same without a warning; "e4m3 : fp32" has operands in it.
         """
         found: QAffineFormats = self.__dict__["_formats"]
         return found
@@ -84,7 +84,8 @@ class AffineModule(HasSpec, Emulated, nn.Module):
     def from_float(cls: type[_Module], module: nn.Module, spec: FormatsLike | None = None) -> _Module:
         """Return a layer computed as ``spec`` says that has the parameters, hooks and training flag of ``module``.
 
-        Parameters are shared, not copied. A lazy class gives the class that it becomes.
+        Parameters are shared, not copied. A lazy class gives the class that it becomes. ``formats``, the former
+        keyword for ``spec``, is deprecated.
 
         Raises:
             TypeError: for a module whose class is not the class of torch.nn that this one extends. A subclass may

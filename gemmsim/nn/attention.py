@@ -69,6 +69,8 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
     ) -> QMultiheadAttention:
         """Return a ``QMultiheadAttention`` with these formats that shares the parameters and settings of ``module``.
 
+        ``formats``, the former keyword for ``spec``, is deprecated.
+
         Example:
             >>> plain = torch.nn.MultiheadAttention(16, 4)
             >>> layer = gs.nn.QMultiheadAttention.from_float(plain, projection="e4m3 : fp32")

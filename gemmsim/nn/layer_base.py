@@ -73,6 +73,8 @@ class WithFormats(HasSpec, Emulated):
     def from_float(cls: type[_F], module: nn.Module, spec: Any = None) -> _F:
         """Return a module computed as ``spec`` says that shares the parameters and settings of ``module``.
 
+        ``formats``, the former keyword for ``spec``, is deprecated.
+
         Example:
             >>> gs.nn.QSoftmax.from_float(torch.nn.Softmax(dim=-1), "e4m3").dim
             -1

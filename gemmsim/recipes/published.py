@@ -33,7 +33,7 @@ _SPLIT_E4M3 = "scaled(promote(hw(hopper, wgmma, e4m3), 128), fp32)"
 
 @cache
 def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
-    """FP8 on Hopper with a scale for each present tensor: e4m3 forward, e5m2 gradients.
+    """FP8 on Hopper with current scaling of each tensor: e4m3 forward, e5m2 gradients.
 
     A tensor is multiplied by ``448 / amax`` (57344 / amax for gradients), a binary32 number that need not be a power
     of two, and rounded with saturation. The forward product sums in wgmma's accumulator of 13 fraction bits; both
@@ -226,8 +226,7 @@ def torchao_tensorwise() -> QAffineFormats:
 
 @cache
 def torchao_rowwise() -> QAffineFormats:
-    """torchao's float8 training, recipe "rowwise": one power of two for each row or column along each sum, e4m3 for
-    all.
+    """torchao's float8 training, recipe "rowwise": e4m3 with one power of two for each row or column along each sum.
 
     ``scale = 2^floor(log2(448 / amax))`` with amax at least 1e-12. The forward product uses fast accumulation, both
     gradients do not (since torchao 0.13; before, all did).

@@ -212,7 +212,7 @@ def int_linear(
         weight_amax: one number, or one for each output (N, 1).
         num_bits, narrow_range: of both, or (of x, of weight).
         unsigned: of x, or (of x, of weight).
-        spec: as ``int_matmul``.
+        spec: as ``int_matmul``. The former keyword ``accumulator`` is deprecated.
 
     The result is ``int_matmul`` of the integers with the product of the scales; the bias is added in float32
     afterwards. Errors are those of ``tensor_quant`` and ``int_matmul``.
