@@ -30,10 +30,10 @@ def work_dtype(dtype: torch.dtype, bias: Tensor | None) -> torch.dtype:
 class MXLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose three products have block-format operands (``MXLinearConfig``).
 
-    ``x @ W.T`` encodes x and W along the input features, ``g @ W`` encodes g and W along the output features, and
-    ``g.T @ x`` encodes both along the rows (all leading dimensions of x flattened). Each product encodes the
-    high-precision tensors, so parameters, optimizers and state dicts are those of ``torch.nn.Linear``. The bias is
-    added in float32; its gradient is PyTorch's sum.
+    ``x @ W.T`` encodes x and W along the input features. ``g @ W`` encodes g and W along the output features. ``g.T @
+    x`` encodes both along the rows (all leading dimensions of x flattened). Each product encodes the high-precision
+    tensors, so parameters, optimizers and state dicts are those of ``torch.nn.Linear``. The bias is added in float32;
+    its gradient is PyTorch's sum.
 
     Args:
         in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.

@@ -50,10 +50,10 @@ def swap_linear_with_mx_linear(
             table is logged to "gemmsim", as a warning if layers remain that the caller did not exclude.
 
     If ``model`` is itself such a layer, the result is its replacement. A layer that is used in several places is
-    replaced by one layer. The output projection of ``torch.nn.MultiheadAttention`` is replaced, too, and called.
-    These are not replaced: layers of gemmsim; the other products of ``torch.nn.MultiheadAttention``, which are not
-    layers; layers without a weight; layers whose weight or bias is not a parameter, because a parametrisation or a
-    hook (``weight_norm``, ``spectral_norm``, ``prune``) computes it.
+    replaced by one layer. The output projection of ``torch.nn.MultiheadAttention`` is replaced, too, and called. The
+    function does not replace layers of gemmsim, layers without a weight, or the other products of
+    ``torch.nn.MultiheadAttention``, which are not layers. Neither does it replace layers whose weight or bias is not
+    a parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``) computes it.
 
     Raises:
         FormatError, SpecError: for a config with unknown formats or accumulators.

@@ -240,8 +240,9 @@ def static_blockwise_fp4_fake_quant(
 ) -> Tensor:
     """Quantise ``x`` to e2m1 with a given amax for each block; ``x`` consists of ``amax.numel()`` equal blocks.
 
-    With ``quantize_block_scales``, the scales amax / 6 are rounded to e4m3 relative to ``global_amax / 2688`` (by
-    default the largest amax). Without it they are not rounded (``scaled_e4m3`` with E=2, M=1). The gradient passes.
+    With ``quantize_block_scales``, the scales amax / 6 are rounded to e4m3 with the scale ``global_amax / 2688`` (by
+    default from the largest amax). Without it they are not rounded (``scaled_e4m3`` with E=2, M=1). The gradient
+    passes.
 
     Raises:
         BlockSizeError: unless the number of blocks divides the number of elements.

@@ -30,10 +30,10 @@ def nf4_fake_quant(
     """Quantise ``inputs`` to NF4 and back; blocks of ``block_size`` along the last dimension are scaled by their
     amax.
 
-    ``NF4[nearest to x / m] * m'`` in float32, each step rounded once. m is the block's largest magnitude (1 if that
-    is 0), and m' is what remains of it when the scales are quantised. That is m minus the mean of all m, rounded to
-    ``scale_bits`` integers in blocks of ``scale_block_size``, plus the mean. The result has the dtype and shape of
-    ``inputs``.
+    The result is ``NF4[nearest to x / m] * m'`` in float32, each step rounded once. Here m is the block's largest
+    magnitude (1 if that is 0), and m' is what remains of it when the scales are quantised. That is m minus the mean
+    of all m, rounded to ``scale_bits`` integers in blocks of ``scale_block_size``, plus the mean. The result has the
+    dtype and shape of ``inputs``.
 
     Args:
         inputs: any shape with a dimension, any strides; a short last block counts as filled with zeros.
