@@ -73,7 +73,8 @@ class Audit:
 
         The audit works below autograd and sees the operators that PyTorch's dispatcher runs. These include operators of
         the forward and backward pass, in this thread and in the engine's threads on its behalf, in compiled code, and
-        in recomputed checkpoints. The audit may be opened inside ``emulate`` or around it. docs/howto/audit.md says what it cannot see.
+        in recomputed checkpoints. The audit may be opened inside ``emulate`` or around it. docs/howto/audit.md says
+        what it cannot see.
 
         Args:
             model, inputs: the model is called with the inputs and ``kwargs``. The sum of the floating-point tensors

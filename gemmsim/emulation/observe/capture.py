@@ -48,9 +48,9 @@ class capture:
 
     A convolution gives image and filter, and the gradient of its weight gives image and gradient. With
     ``convolutions="im2col"`` forward convolutions are written as products. Products inside fused kernels are omitted,
-    because no operator takes their operands. Memory does not grow with the file. The file appears under its name when the context ends.
-    Before that, and if the context ends by an exception, it is next to its final path with ``.part`` added to its name,
-    and it can be read, too.
+    because no operator takes their operands. Memory does not grow with the file. The file appears under its name when
+    the context ends. Before that, and if the context ends by an exception, it is next to its final path with ``.part``
+    added to its name, and it can be read, too.
 
     Args:
         model: the model to which paths are relative; None: the outermost module called.
