@@ -97,13 +97,29 @@ class emulate:
 
     @property
     def config(self) -> Config:
-        """The rules."""
+        """The rules of this context, as a ``Config``.
+
+        Example:
+            >>> print(gs.emulate([("head", None), ("*", "e4m3 : fp32")]).config)
+            head                     *            PyTorch's own
+            *                        *            e4m3 : e8m23
+        """
         return config_of(self.text)
 
     def caused(self, error: BaseException) -> bool:
-        """Whether this config caused ``error``: a rule that matches no module, a spec that has no meaning for a call.
+        """Return whether this config caused ``error``: a rule that matches no module, or a spec that has no meaning
+        for a call.
 
-        It is False where the program itself called gemmsim, and in a backward pass.
+        The result is False if the program itself called gemmsim, and for errors in a backward pass.
+
+        Example:
+            >>> context = gs.emulate([("head", "e4m3 : fp32")])
+            >>> try:
+            ...     with context:
+            ...         torch.nn.Linear(4, 2)(torch.ones(4))  # a model without a module "head"
+            ... except gs.emulation.ConfigError as error:
+            ...     print(context.caused(error))
+            True
         """
         return is_from(error, self.text)
 

@@ -38,6 +38,12 @@ class Arithmetic:
     """The arithmetic of a converted model, which all its modules share.
 
     ``config`` and ``seed``: as ``emulate`` takes them. ``step``: the number of the next step, which can be set.
+
+    Example:
+        >>> model = gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32", seed=7)
+        >>> gs.emulation.arithmetic_of(model)
+        Arithmetic(seed=7)
+        *                        *            e4m3 : e8m23
     """
 
     def __init__(self, model: nn.Module, text: str, seed: int, steps: Steps) -> None:
@@ -58,7 +64,7 @@ class Arithmetic:
             self._close = finalize(self, deferred_contexts.closed)
 
     def release(self) -> None:
-        """Ends the use of this arithmetic: no model computes with it any longer."""
+        """Ends the use of this arithmetic: no model computes with it afterwards."""
         if self._close is not None:
             deferred_contexts.OWNERS.discard(self)
             self._close()
@@ -74,7 +80,15 @@ class Arithmetic:
 
     @property
     def step(self) -> int:
-        """Number of the next step: how many calls of the model, in all threads, came before it."""
+        """The number of the next step: how many calls of the model, in all threads, came before it.
+
+        Only a config that draws random bits or delays scales counts steps.
+
+        Example:
+            >>> model = gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32/sr16")
+            >>> model(torch.ones(4)).shape, gs.emulation.arithmetic_of(model).step
+            (torch.Size([2]), 1)
+        """
         return self.steps.number + 1
 
     @step.setter
@@ -83,7 +97,12 @@ class Arithmetic:
 
     @property
     def config(self) -> Config:
-        """The rules."""
+        """The rules of the model, as a ``Config``.
+
+        Example:
+            >>> print(gs.emulation.arithmetic_of(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32")).config)
+            *                        *            e4m3 : e8m23
+        """
         return Config.of(self.text)
 
     def open(self) -> Emulation:
@@ -238,7 +257,14 @@ def convert(model: nn.Module, spec: ConfigLike, seed: int = 0, step: int = 0) ->
 
 
 def undo(model: nn.Module) -> nn.Module:
-    """Undoes ``convert`` and returns ``model``; a model that was not converted does not change."""
+    """Undoes ``convert`` and returns ``model``; a model that was not converted does not change.
+
+    Example:
+        >>> layer, x = torch.nn.Linear(600, 1, bias=False).requires_grad_(False), torch.ones(600)
+        >>> weight = gs.convert(layer, "e4m3 : bf16").weight.fill_(1)
+        >>> layer(x), gs.emulation.undo(layer)(x)
+        (tensor([256.]), tensor([600.]))
+    """
     mine = model.__dict__.get("_gemmsim")
     for module in model.modules() if mine is not None else ():
         base = getattr(type(module), "_gemmsim_base", None)
@@ -251,7 +277,14 @@ def undo(model: nn.Module) -> nn.Module:
 
 
 def arithmetic_of(model: nn.Module) -> Arithmetic | None:
-    """The arithmetic of a converted model; None for other models."""
+    """Return the arithmetic of a converted model; None for other models.
+
+    Example:
+        >>> gs.emulation.arithmetic_of(torch.nn.Linear(4, 2)) is None
+        True
+        >>> gs.emulation.arithmetic_of(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32", seed=7)).seed
+        7
+    """
     found: Arithmetic | None = unwrapped(model).__dict__.get("_gemmsim")
     return found
 
@@ -262,6 +295,12 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
     Raises:
         ConfigError: for a model that is not converted.
         FormatError: for quantisers that are functions, which no file can name.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     print(gs.emulation.save(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32"), folder).name)
+        gemmsim.json
     """
     arithmetic = arithmetic_of(model)
     if arithmetic is None:
@@ -278,6 +317,13 @@ def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
 
     Raises:
         ConfigError: for a folder without that file, an invalid file, or one of a later version.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = gs.emulation.save(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32", seed=7), folder)
+        ...     print(gs.emulation.arithmetic_of(gs.emulation.load(torch.nn.Linear(4, 2), folder)).seed)
+        7
     """
     path = Path(folder) / FILE
     try:
@@ -294,10 +340,21 @@ def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
 
 
 def from_pretrained(kind: Any, folder: str | os.PathLike[str], **options: Any) -> nn.Module:
-    """``kind.from_pretrained(folder, **options)``, converted as ``gemmsim.json`` in that folder says.
+    """Return ``kind.from_pretrained(folder, **options)``, converted as ``gemmsim.json`` in that folder says.
+
+    ``kind`` is a class with that method, such as one of Hugging Face's model classes.
 
     Raises:
         ConfigError: as ``load``.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from types import SimpleNamespace
+        >>> with TemporaryDirectory() as folder:
+        ...     path = gs.emulation.save(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32", seed=7), folder)
+        ...     kind = SimpleNamespace(from_pretrained=lambda folder: torch.nn.Linear(4, 2))
+        ...     print(gs.emulation.arithmetic_of(gs.emulation.from_pretrained(kind, folder)).seed)
+        7
     """
     model: nn.Module = kind.from_pretrained(folder, **options)
     return load(model, folder)

@@ -142,6 +142,12 @@ def checkpoint_contexts() -> tuple[Any, Any]:
 
     While a context of ``emulate`` is open, checkpoints do this by themselves. This function is for PyTorch versions
     that lack the private name that this requires. There, recomputation outside the context would be native.
+
+    Example:
+        >>> layer, x = torch.nn.Linear(4, 2), torch.ones(4)
+        >>> options = {"use_reentrant": False, "context_fn": gs.emulation.checkpoint_contexts}
+        >>> with gs.emulate(":bf16"):
+        ...     torch.utils.checkpoint.checkpoint(layer, x, **options).sum().backward()
     """
     taken = Snapshot.take()
     return _nothing(), _nothing() if taken is None else taken.restored()
@@ -153,9 +159,16 @@ def _nothing() -> Iterator[None]:
 
 
 def carry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, made to run in the present context in any thread; new threads inherit no context.
+    """Return ``function``, made to run in the present context in any thread; new threads inherit no context.
 
     Its calls of models take steps of random bits like other calls of that config and seed.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> with gs.emulate("e4m3 : bf16"), ThreadPoolExecutor() as pool:
+        ...     dot = lambda: (torch.ones(600) @ torch.ones(600)).item()
+        ...     print(pool.submit(dot).result(), pool.submit(gs.emulation.carry(dot)).result())
+        600.0 256.0
     """
     taken = Snapshot.take()
     return function if taken is None else _carried(function, taken, True)

@@ -61,6 +61,11 @@ class Emulation(Placed):
     innermost context applies. ``owner``: the arithmetic of the converted model that opened it. ``pushed``: whether
     PyTorch calls the mode at all. It does not if every rule makes its products native and no other context is open
     around this one, except in traced code that needs places.
+
+    Example:
+        >>> with gs.emulate("e4m3 : fp32") as emulation:
+        ...     print(type(emulation).__name__, torch.ones(4) @ torch.ones(4))
+        Emulation tensor(4.)
     """
 
     def __init__(

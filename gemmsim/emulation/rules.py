@@ -62,7 +62,14 @@ _SHOWN = 2
 
 
 class ConfigError(SpecError):
-    """Raised for invalid rules: unknown kinds or roles, patterns that match nothing, formats that name nothing."""
+    """Raised for invalid rules: unknown kinds or roles, patterns that match nothing, formats that name nothing.
+
+    Example:
+        >>> gs.emulation.Rule("head", "liner", "e4m3 : fp32")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.emulation.rules.ConfigError: Rule: kinds='liner', which no product has; allowed: patterns ...
+    """
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,11 @@ class Rule:
         ConfigError: for a kind that no product has, an unknown role, a broken pattern; inside compiled code, which
             takes rules made outside.
         SpecError, FormatError: for formats that name nothing.
+
+    Example:
+        >>> rule = gs.emulation.Rule("layers.*", "linear", {"fprop": "e4m3 : fp32", "dgrad": "e5m2 * e4m3 : fp32"})
+        >>> rule.formats.fprop, rule.formats.wgrad
+        (GemmSpec.parse('e4m3 : e8m23'), None)
     """
 
     modules: str = "*"
@@ -111,30 +123,58 @@ class Rule:
 
     @property
     def spec(self) -> QAffineFormats | RowSteps | LibraryFormats | None:
-        """``formats``, under the name of the argument that sets it."""
+        """``formats``, under the name of the argument that sets it.
+
+        Example:
+            >>> gs.emulation.Rule("head").spec is None  # native
+            True
+        """
         return self.formats
 
     def names(self, kind: str) -> bool:
-        """Whether this rule is for operations of this kind."""
+        """Return whether this rule is for operations of this kind.
+
+        Example:
+            >>> rule = gs.emulation.Rule("head", "linear", "e4m3 : fp32")
+            >>> rule.names("linear"), rule.names("conv2d")
+            (True, False)
+        """
         if kind not in ROW_KINDS:
             return bool(_matcher(self.kinds).match(kind))
         return kind in _rows(self.kinds) and (not isinstance(self.formats, RowSteps) or self.formats.has(kind))
 
     def reaches(self, path: str, kind: str) -> bool:
-        """Whether this rule is for operations of this kind at this path."""
+        """Return whether this rule is for operations of this kind at this path.
+
+        Example:
+            >>> rule = gs.emulation.Rule("layers.*", "linear", "e4m3 : fp32")
+            >>> rule.reaches("layers.0.up", "linear"), rule.reaches("head", "linear")
+            (True, False)
+        """
         return self.names(kind) and bool(_matcher(self.modules).match(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are functions."""
+        """Return a plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are
+        functions.
+
+        Example:
+            >>> gs.emulation.Rule("head", "linear").to_dict()
+            {'modules': 'head', 'kinds': 'linear', 'formats': None}
+        """
         formats = None if self.formats is None else self.formats.to_dict()
         return {"modules": self.modules, "kinds": self.kinds, "formats": formats}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """A rule that ``to_dict`` wrote, or one by hand with a spec or a mapping of roles as ``spec`` (or ``formats``).
+        """Return a rule that ``to_dict`` wrote, or one written by hand with a spec or a mapping of roles as ``spec``
+        (or ``formats``).
 
         Raises:
             ConfigError: for unknown fields, for both ``spec`` and ``formats``, and as ``Rule``.
+
+        Example:
+            >>> gs.emulation.Rule.from_dict({"modules": "head", "spec": "e4m3 : fp32"}).reaches("head", "linear")
+            True
         """
         unknown = sorted(set(data) - {"modules", "kinds", "spec", "formats"})
         if unknown:
@@ -158,13 +198,19 @@ class Rule:
 
 @dataclass(frozen=True, repr=False)
 class Config:
-    """Rules, of which the first that matches a product's path and kind applies; without a match the product is native.
+    """Rules: the first one that matches a product's path and kind applies; without a match the product is native.
 
     ``text`` is canonical: equal configs have equal texts, which ``from_json`` reads. Configs are frozen, hashable and
     picklable.
 
     Raises:
         ConfigError: inside compiled code, which takes configs made outside.
+
+    Example:
+        >>> rules = [gs.emulation.Rule("head", spec=None), gs.emulation.Rule("*", spec="e4m3 : fp32")]
+        >>> config = gs.emulation.Config(rules)
+        >>> config.formats("head", "linear") is None, config.formats("body.0", "linear").fprop
+        (True, GemmSpec.parse('e4m3 : e8m23'))
     """
 
     rules: tuple[Rule, ...]
@@ -181,12 +227,18 @@ class Config:
     @classmethod
     @takes_spec("config")
     def of(cls, spec: ConfigLike) -> Config:
-        """``spec`` itself, if it is a config; otherwise the config that it means.
+        """Return ``spec`` itself if it is a config; otherwise the config that it means.
 
-        ``spec`` may be a spec, formats, a recipe, or a list of rules and pairs (pattern, formats).
+        ``spec`` may be a spec, formats, a recipe, or a list of rules and pairs (pattern, formats). ``config``, the
+        former keyword for ``spec``, is deprecated.
 
         Raises:
-            ConfigError, SpecError, FormatError: for what means nothing.
+            ConfigError, SpecError, FormatError: for anything else.
+
+        Example:
+            >>> print(gs.emulation.Config.of([("head", None), ("*", "e4m3 : fp32")]))
+            head                     *            PyTorch's own
+            *                        *            e4m3 : e8m23
         """
         if isinstance(spec, Config):
             return spec
@@ -204,28 +256,52 @@ class Config:
 
     @property
     def names_modules(self) -> bool:
-        """Whether the formats depend on the module that multiplies."""
+        """Whether the formats depend on the module that multiplies.
+
+        Example:
+            >>> gs.emulation.Config.of("e4m3 : fp32").names_modules
+            False
+            >>> gs.emulation.Config.of([("head", None)]).names_modules
+            True
+        """
         return any(rule.modules != "*" for rule in self.rules)
 
     @property
     def draws(self) -> bool:
-        """Whether any rounding draws random bits, or a scale is delayed: whether calls and steps have to be counted."""
+        """Whether calls and steps have to be counted: a rounding draws random bits, or a scale is delayed.
+
+        Example:
+            >>> gs.emulation.Config.of("e4m3 : fp32").draws, gs.emulation.Config.of("e4m3/sr16 : fp32").draws
+            (False, True)
+        """
         return any(rule.formats is not None and (_draws(rule.formats) or _delays(rule.formats)) for rule in self.rules)
 
     def formats(self, path: str, kind: str) -> QAffineFormats | RowSteps | LibraryFormats | None:
-        """Formats of a product of this kind at this path; None: native."""
+        """Return the formats of a product of this kind at this path; None means native.
+
+        Example:
+            >>> config = gs.emulation.Config.of([("head", None), ("*", "e4m3 : fp32")])
+            >>> config.formats("head", "linear") is None, str(config.formats("body", "linear").fprop)
+            (True, 'e4m3 : e8m23')
+        """
         for rule in self.rules:
             if rule.reaches(path, kind):
                 return rule.formats.at(kind) if isinstance(rule.formats, RowSteps) else rule.formats
         return None
 
     def with_unknown(self, unknown: str) -> Config:
-        """This config with another way on where a library's choice or arithmetic is not known.
+        """Return this config with another behaviour where a library's choice or arithmetic is unknown.
 
-        "raise" raises ``UnknownPlan``, which names the module; "chain" computes one chain, and an audit says so.
+        "raise" raises ``UnknownPlan``, which names the module; "chain" computes one chain, and an audit lists the
+        product as assumed.
 
         Raises:
-            ConfigError: for another word, and where no rule names a library.
+            ConfigError: for another word, and if no rule names a library.
+
+        Example:
+            >>> config = gs.emulation.Config.of(gs.libraries.cublaslt("h100", version="13.1"))
+            >>> config.with_unknown("chain") == config, config.with_unknown("raise") == config
+            (False, True)
         """
         libraries = [rule for rule in self.rules if isinstance(rule.formats, LibraryFormats)]
         if unknown not in UNKNOWN or not libraries:
@@ -240,10 +316,16 @@ class Config:
         return Config(found)
 
     def check(self, paths: Iterable[str], root: str = "the model") -> None:
-        """Checks that every pattern over modules matches one of ``paths``, those of ``root``.
+        """Check that every pattern over modules matches one of ``paths``, the modules of ``root``.
 
         Raises:
-            ConfigError: for one that matches none, with close ones.
+            ConfigError: for a pattern that matches none; the message suggests similar paths.
+
+        Example:
+            >>> gs.emulation.Config.of([("layrs.*", None)]).check(["layers.0", "layers.1"])  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            gemmsim.emulation.rules.ConfigError: rule for modules 'layrs.*'; allowed: patterns that match a ...
         """
         known = list(paths)
         for rule in self.rules:
@@ -254,15 +336,26 @@ class Config:
                 raise ConfigError(message(f"rule for modules {rule.modules!r}", allowed, do))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are functions."""
+        """Return a plain dictionary, which ``from_dict`` reads back; ``FormatError`` for quantisers that are
+        functions.
+
+        Example:
+            >>> gs.emulation.Config.of([("head", None)]).to_dict()
+            {'rules': [{'modules': 'head', 'kinds': '*', 'formats': None}]}
+        """
         return {"rules": [rule.to_dict() for rule in self.rules]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Config:
-        """A config that ``to_dict`` wrote.
+        """Return the config that ``to_dict`` wrote.
 
         Raises:
             ConfigError: for anything else.
+
+        Example:
+            >>> config = gs.emulation.Config.of([("head", None), ("*", "e4m3 : fp32")])
+            >>> gs.emulation.Config.from_dict(config.to_dict()) == config
+            True
         """
         if set(data) != {"rules"} or not isinstance(data["rules"], Sequence):
             asked = f"Config.from_dict: {', '.join(map(str, data)) or 'nothing'}"
@@ -270,15 +363,25 @@ class Config:
         return cls(_rules(data["rules"]))
 
     def to_json(self) -> str:
-        """The canonical text."""
+        """Return the canonical text.
+
+        Example:
+            >>> gs.emulation.Config.of([("head", None)]).to_json()
+            '{"rules":[{"formats":null,"kinds":"*","modules":"head"}]}'
+        """
         return self.text
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """A config that ``to_json`` wrote.
+        """Return the config that ``to_json`` wrote.
 
         Raises:
             ConfigError: for invalid text; inside compiled code, which takes configs made outside.
+
+        Example:
+            >>> config = gs.emulation.Config.of("e4m3 : fp32")
+            >>> gs.emulation.Config.from_json(config.to_json()) == config
+            True
         """
         if torch.compiler.is_dynamo_compiling():
             raise made_inside("Config")

@@ -25,13 +25,19 @@ def state_dict(model: nn.Module | None = None) -> dict[str, Any]:
     ``contexts`` has the counts of this process: one for each config and seed of ``emulate`` without ``step``.
     ``models`` has those of the converted modules in ``model``, by path: config, seed and step. A run that saves them
     with a model's weights and restores them by ``load_state_dict`` continues with the bits of an uninterrupted run.
-    Where scales are delayed, both have the amax histories, too.
+    Where scales are delayed, both have the amax histories, too. In a checkpoint:
+
+        torch.save({"model": model.state_dict(), "steps": gs.emulation.state_dict(model)}, "checkpoint.pt")
 
     Args:
         model: a model with converted modules, or None.
 
     Example:
-        torch.save({"model": model.state_dict(), "steps": gs.emulation.state_dict(model)}, "checkpoint.pt")
+        >>> model = torch.nn.Sequential(gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32/sr16", seed=7))
+        >>> model(torch.ones(4)).shape
+        torch.Size([2])
+        >>> {path: counts["step"] for path, counts in gs.emulation.state_dict(model)["models"].items()}
+        {'0': 1}
     """
     models = {path: _of(arithmetic) for path, arithmetic in _converted(model).items()}
     return {"version": _VERSION, "contexts": counts(), "models": models}
@@ -49,6 +55,12 @@ def load_state_dict(state: Mapping[str, Any], model: nn.Module | None = None) ->
 
     Raises:
         ConfigError: for anything else, a later version, and a model that is not converted as it was.
+
+    Example:
+        >>> old, new = (gs.convert(torch.nn.Linear(4, 2), "e4m3 : fp32/sr16", step=step) for step in (3, 0))
+        >>> gs.emulation.load_state_dict(gs.emulation.state_dict(old), new)
+        >>> gs.emulation.arithmetic_of(new).step
+        3
     """
     try:
         version, contexts, models = state["version"], list(state["contexts"]), dict(state["models"])

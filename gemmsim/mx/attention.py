@@ -29,25 +29,37 @@ def mx_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """``softmax(query @ key.mT * scale + mask) @ value`` with block-format operands, of query's dtype, with gradients.
+    """``softmax(query @ key.mT * scale + mask) @ value`` with block-format operands, in query's dtype, with
+    gradients.
 
-    Query and key are encoded along the head's dimension, probabilities along the keys, value along the sequence; in
-    the gradients' products every operand is encoded anew along that product's sum (``trained_matmul``). Scores, mask
-    and softmax are in float32; probabilities are rounded to query's dtype before they are encoded.
+    Query and key are encoded along the head dimension, probabilities along the keys, and value along the sequence.
+    The products of the backward pass encode every operand anew along their own reduction dimension
+    (``trained_matmul``). Scores, mask and softmax are in float32; probabilities are rounded to query's dtype before
+    they are encoded.
 
     Args:
         query, key, value: (..., L, D), (..., S, D) and (..., S, E); batch dimensions broadcast.
-        config: an ``MXAttentionConfig``, or the one block format of all operands.
-        attn_mask: True where a key takes part, or numbers added to the scores; broadcasts to (..., L, S).
-        dropout_p: probability with which a probability becomes 0, the others divided by 1 - dropout_p; always applied.
-        is_causal: whether query i sees the keys up to i alone; then no mask.
+        config: an ``MXAttentionConfig``, or one block format for all operands.
+        attn_mask: boolean, True where a key takes part, or numbers that are added to the scores; broadcasts to (...,
+            L, S).
+        dropout_p: probability with which a softmax result becomes 0; the others are divided by 1 - dropout_p. Dropout
+            is always applied.
+        is_causal: if true, query i attends only to keys up to i; ``attn_mask`` must then be None.
         scale: 1/sqrt(D) by default.
 
-    A row without any key gives NaN, as do NaN blocks.
-    Source: torchmx 0.1.0's attention layers for the dimensions along which blocks lie.
+    A row without any visible key gives NaN, and so do NaN blocks.
+    Source: the attention layers of torchmx 0.1.0, for the dimensions along which blocks lie.
 
     Raises:
         DTypeError, ShapeError: for tensors that do not fit, and for a mask together with ``is_causal``.
+
+    Example:
+        >>> q, k, v = torch.ones(4, 64), torch.ones(8, 64), torch.eye(8, 64)
+        >>> gs.mx.mx_attention(q, k, v, "mxfp8_e4m3", is_causal=True)[:, :5]
+        tensor([[1.0000, 0.0000, 0.0000, 0.0000, 0.0000],
+                [0.5000, 0.5000, 0.0000, 0.0000, 0.0000],
+                [0.3438, 0.3438, 0.3438, 0.0000, 0.0000],
+                [0.2500, 0.2500, 0.2500, 0.2500, 0.0000]])
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         check_float("mx.mx_attention", name, tensor)

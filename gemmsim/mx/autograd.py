@@ -20,9 +20,15 @@ __all__ = ["FromMX", "NoopFwToMXBw", "ToMX", "requantize"]
 
 @allow_in_graph
 class ToMX(torch.autograd.Function):
-    """``ToMX.apply(x, fmt, dim=-1, packing=None, tensor_scale=None, act_format=None)``: an ``MXTensor``.
+    """``ToMX.apply(x, fmt, dim=-1, packing=None, tensor_scale=None, act_format=None)`` encodes ``x`` as an
+    ``MXTensor``.
 
-    The gradient of ``x`` is that of the result.
+    The gradient of ``x`` is that of the result (straight-through). ``to_mx`` is the function around it.
+
+    Example:
+        >>> x = torch.tensor([1.0, 2.9], requires_grad=True)
+        >>> gs.mx.ToMX.apply(x, "mxfp8_e4m3").dequantize().detach()
+        tensor([1., 3.])
     """
 
     @staticmethod
@@ -74,7 +80,13 @@ class ToMX(torch.autograd.Function):
 
 @allow_in_graph
 class FromMX(torch.autograd.Function):
-    """``FromMX.apply(t, dtype)``: the values of an ``MXTensor``; the gradient of ``t`` is that of the result."""
+    """``FromMX.apply(t, dtype)`` decodes an ``MXTensor``; the gradient of ``t`` is that of the result.
+
+    Example:
+        >>> encoded = gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp8_e4m3")
+        >>> gs.mx.FromMX.apply(encoded, torch.bfloat16)
+        tensor([1., 3.], dtype=torch.bfloat16)
+    """
 
     @staticmethod
     def forward(t: MXTensor, dtype: torch.dtype) -> Tensor:
@@ -99,7 +111,15 @@ class FromMX(torch.autograd.Function):
 
 @allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
-    """``NoopFwToMXBw.apply(x, fmt, dim=-1)``: ``x`` itself; its gradient becomes an ``MXTensor``."""
+    """``NoopFwToMXBw.apply(x, fmt, dim=-1)`` returns ``x`` itself and encodes its gradient, which becomes an
+    ``MXTensor``.
+
+    Example:
+        >>> x = torch.ones(32, requires_grad=True)
+        >>> y = gs.mx.NoopFwToMXBw.apply(x, "mxfp8_e5m2")
+        >>> torch.autograd.grad(y, x, torch.full((32,), 1.1))[0].dequantize().max()  # 1.1 in E5M2
+        tensor(1.)
+    """
 
     @staticmethod
     def forward(x: Tensor, fmt: BlockLike, dim: int = -1) -> Tensor:
@@ -164,14 +184,19 @@ def decoded_tensor(t: MXTensor, dtype: torch.dtype) -> Tensor:
 
 
 def requantize(t: MXTensor, dim: int, fmt: BlockLike | None = None) -> MXTensor:
-    """The values of ``t`` encoded again with blocks along ``dim``, in ``fmt`` (by default ``t``'s format).
+    """Encode the values of ``t`` again with blocks along ``dim``, in ``fmt`` (by default the format of ``t``).
 
-    A second rounding: what blocks along ``dim`` cannot hold is rounded once more. Where the original is at hand,
-    encode that with ``to_mx`` instead. The gradient is the identity.
+    This rounds a second time: values that blocks along ``dim`` cannot hold are rounded again. Where you have the
+    original tensor, encode it with ``to_mx`` instead. The gradient is the identity.
 
     Raises:
         FormatError, ShapeError: for a format or ``dim`` that does not fit.
-        DTypeError: for a ``t`` that is no ``MXTensor``.
+        DTypeError: if ``t`` is not an ``MXTensor``.
+
+    Example:
+        >>> weight = gs.mx.to_mx(torch.ones(64, 32), "mxfp8_e4m3")
+        >>> gs.mx.requantize(weight, 0).block_dim, weight.block_dim
+        (-2, -1)
     """
     if not isinstance(t, MXTensor):
         raise DTypeError(message(f"mx.requantize: t is a {type(t).__name__}", "an MXTensor", "Make one: mx.to_mx(t)."))

@@ -39,29 +39,36 @@ def matmul(
     out_dtype: torch.dtype | None = None,
     seed: int | None = None,
 ) -> Tensor:
-    """``a @ b`` of operands in block formats, (..., M, K) and (..., K, N), batch dimensions broadcast.
+    """``a @ b`` of operands in block formats, (..., M, K) and (..., K, N); batch dimensions broadcast.
 
     Args:
-        a, b: tensors, encoded here along K; what ``encode`` gave, a with ``dim=-1``, b with ``dim=-2``, the default
-            packing, and its format in ``a_format``, ``b_format``; or encoded tensors that know their format and ``dim``
-            (``codes``, ``scales``, ``tensor_scale``, ``format``, ``dim``, ``packing``, ``shape``).
-        spec: what the products are added in, ``gemmsim.acc`` or its string: "fp32" (scales in each product),
-            "scaled(fp32)" (scales on the sum of each block), "hw(blackwell, mxf8f6f4, e4m3)". A whole spec
-            ("mxfp8_e4m3 * mxfp4 : fp32") names the formats of plain tensors, too. (``accumulator``, the former keyword,
-            is deprecated.)
+        a, b: plain tensors, which are encoded here along K; or what ``encode`` returned (a with ``dim=-1``, b with
+            ``dim=-2``, default packing) with its format in ``a_format``, ``b_format``; or encoded tensors that know
+            their format and ``dim`` (``codes``, ``scales``, ``tensor_scale``, ``format``, ``dim``, ``packing``,
+            ``shape``).
+        spec: the accumulator, from ``gemmsim.acc`` or as a string: "fp32" (each product is scaled), "scaled(fp32)"
+            (the sum of each block is scaled), "hw(blackwell, mxf8f6f4, e4m3)". A whole spec ("mxfp8_e4m3 * mxfp4 :
+            fp32") also names the formats of plain tensors. The former keyword ``accumulator`` is deprecated.
         a_format, b_format: block formats of plain tensors and of ``Encoded``; None takes a tensor as it is.
-        out_dtype: of the result; default: what the operands' dtypes promote to, float32 for ``Encoded``.
-        seed: of stochastic roundings.
+        out_dtype: dtype of the result; by default the promoted dtype of the operands, float32 for ``Encoded``.
+        seed: seed of stochastic roundings.
 
-    Values, scales, special values and rounding: as ``gemmsim.qmatmul`` with the spec
-    ``"a_format * b_format : spec"``, which this is for two plain tensors, gradients included. There are none for
-    encoded operands.
+    Values, scales, special values and rounding are those of ``gemmsim.qmatmul`` with the spec ``"a_format * b_format
+    : spec"``. For two plain tensors the function is that call, including gradients. Encoded operands have no
+    gradients.
 
     Raises:
-        SpecError, FormatError: for formats and accumulators that mean nothing or do not go together.
-        ShapeError: for shapes that do not fit, and for blocks along another dimension than K: encode again.
+        SpecError, FormatError: for unknown formats and accumulators, and for those that do not fit together.
+        ShapeError: for shapes that do not fit, and for blocks that do not lie along K: encode again.
         DTypeError, DeviceError, SeedError: as ``gemmsim.qmatmul``.
-        GradError: for a plain operand that requires grad beside an encoded one.
+        GradError: for a plain operand that requires grad together with an encoded one.
+
+    Example:
+        >>> a, b = torch.full((1, 64), 1.1), torch.ones(64, 1)
+        >>> gs.mx.matmul(a, b, a_format="mxfp8_e4m3", b_format="mxfp4")  # 1.1 becomes 1.125
+        tensor([[72.]])
+        >>> gs.mx.matmul(a, b, "mxfp4 : scaled(fp32)")  # 1.1 becomes 1
+        tensor([[64.]])
     """
     if _is_plain(a) and _is_plain(b):
         # a string of its own, so that the tracer takes it for a constant

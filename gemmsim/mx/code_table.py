@@ -22,13 +22,20 @@ _MOST_BITS = 16
 
 
 def format_table(fmt: str | Format | BlockFormat) -> list[dict[str, object]]:
-    """One row a code in ascending order: ``code``, bits of sign ``s``, exponent ``e`` and significand ``m``, ``value``.
+    """Return one dictionary for each code of a format, in ascending order of codes.
 
-    ``fmt`` is a format of up to 16 bits; of a block format the elements are listed. Fields that a format has not are
-    empty strings; integers have their bits in ``m``.
+    The keys are ``code``, the bits of sign ``s``, exponent ``e`` and significand ``m`` as strings, and ``value``.
+    ``fmt`` is a format of up to 16 bits; for a block format the table lists its elements. Fields that a format lacks
+    are empty strings; integers have their bits in ``m``.
 
     Raises:
-        FormatError: for an unknown format, or one of more than 16 bits.
+        FormatError: for an unknown format, and for one of more than 16 bits.
+
+    Example:
+        >>> gs.mx.format_table("e2m1")[1]  # the subnormal
+        {'code': 1, 's': '0', 'e': '00', 'm': '1', 'value': 0.5}
+        >>> [row["value"] for row in gs.mx.format_table("mxfp4")[:8]]
+        [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
     """
     single = element_of(fmt)
     if single.bits > _MOST_BITS:

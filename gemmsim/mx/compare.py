@@ -90,12 +90,21 @@ def _formats(fmt: BlockFormat) -> dict[str, BlockFormat]:
 
 
 def compare_modes(fmt: BlockLike = "mxfp8_e4m3") -> list[Case]:
-    """What each mode makes of inputs at which systems differ, for the elements and block size of ``fmt``.
+    """Return what each conversion mode computes for inputs on which systems differ, for the elements and block size
+    of ``fmt``.
 
-    Every outcome is computed by ``encode`` and ``decode``, none is written down.
+    Each case has the text ``what``, the input ``block`` and its ``outcomes``: for each mode the scale code, a colon,
+    and the decoded elements. ``encode`` and ``decode`` compute every outcome; none is stored.
 
     Raises:
-        FormatError: for an unknown format, and for scales other than e8m0, which have one mode.
+        FormatError: for an unknown format, and for formats whose scales are not e8m0, which have one mode.
+
+    Example:
+        >>> case = gs.mx.compare_modes("mxfp8_e4m3")[3]
+        >>> case.what, case.block
+        ('beyond the largest element', (480.0, 1.0))
+        >>> case.outcomes["ocp"], case.outcomes["ocp/ceil"]
+        ('127: 448 1', '128: 480 1')
     """
     meaning = block_of(fmt)
     if meaning.scale != E8M0:

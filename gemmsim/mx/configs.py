@@ -48,18 +48,25 @@ def _check_products(*products: tuple[Any, Any, Any]) -> None:
 
 @dataclass(frozen=True)
 class MXLinearConfig:
-    """The three products of a linear layer in training.
+    """The formats of the three products of a linear layer in training.
 
     Args:
-        input, weight, grad: block formats of the input, the weight and the output's gradient; None is ``input``'s.
-        accumulator: of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
-        dgrad_accumulator, wgrad_accumulator: of the products for the gradients of x and W; "same" is ``accumulator``.
-        wgrad_with_hp: whether the weight's gradient is computed from operands that are not encoded.
+        input, weight, grad: block formats of the input, the weight and the output's gradient; None is that of
+            ``input``.
+        accumulator: accumulator of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
+        dgrad_accumulator, wgrad_accumulator: accumulators of the products that give the gradients of x and W; "same"
+            is ``accumulator``.
+        wgrad_with_hp: whether the weight's gradient is computed from operands that are not encoded (high precision).
 
-    Each product encodes its operands from the high-precision tensors, with blocks along its own sum.
+    Each product encodes its operands from the high-precision tensors, with blocks along its own reduction dimension.
 
     Raises:
-        FormatError, SpecError: for formats and accumulators that mean nothing.
+        FormatError, SpecError: for unknown formats and accumulators.
+
+    Example:
+        >>> config = gs.mx.MXLinearConfig("mxfp8_e4m3", grad="mxfp8_e5m2", wgrad_accumulator="fp64")
+        >>> config.weight, config.grad, config.dgrad_accumulator, config.wgrad_accumulator
+        ('mxfp8_e4m3', 'mxfp8_e5m2', 'e8m23', 'e11m52')
     """
 
     input: str | BlockFormat = "mxfp8_e4m3"
@@ -85,15 +92,19 @@ class MXLinearConfig:
 
 @dataclass(frozen=True)
 class MXInferenceConfig:
-    """The product of a linear layer whose weight is kept in a block format.
+    """The formats of a linear layer whose weight is stored in a block format.
 
     Args:
-        weight: block format of the weight, blocks along its input features.
-        activation: block format to which the input is encoded at each call; None multiplies it as it is (weight-only).
-        accumulator: of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
+        weight: block format of the weight, with blocks along its input features.
+        activation: block format to which the input is encoded at each call; None does not encode it (weight-only).
+        accumulator: accumulator of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
 
     Raises:
-        FormatError, SpecError: for formats and accumulators that mean nothing.
+        FormatError, SpecError: for unknown formats and accumulators.
+
+    Example:
+        >>> gs.mx.MXInferenceConfig("mxfp4", activation=None)
+        MXInferenceConfig(weight='mxfp4', activation=None, accumulator='e8m23')
     """
 
     weight: str | BlockFormat = "mxfp8_e4m3"
@@ -108,19 +119,25 @@ class MXInferenceConfig:
 
 @dataclass(frozen=True)
 class MXAttentionConfig:
-    """The two products of attention: scores, and probabilities times values.
+    """The formats of the two products of attention: scores, and probabilities times values.
 
     Args:
-        query, key: block formats along the head's dimension.
-        value: along the sequence.
-        probabilities: along the keys.
-        grad: of the gradients of both products' results; each is encoded along the sum it enters.
-        accumulator: of all products, those of the gradients included; None is PyTorch's own.
+        query, key: block formats along the head dimension.
+        value: block format along the sequence.
+        probabilities: block format along the keys.
+        grad: block format of the gradients of both products' results; each is encoded along the reduction dimension
+            of the product that it enters.
+        accumulator: accumulator of all products, including those of the backward pass; None is PyTorch's own.
 
-    Formats that are None are ``query``'s.
+    A format that is None is that of ``query``.
 
     Raises:
-        FormatError, SpecError: for formats and accumulators that mean nothing.
+        FormatError, SpecError: for unknown formats and accumulators.
+
+    Example:
+        >>> config = gs.mx.MXAttentionConfig("mxfp8_e4m3", probabilities="mxfp8_e5m2")
+        >>> config.key, config.probabilities, config.accumulator
+        ('mxfp8_e4m3', 'mxfp8_e5m2', 'e8m23')
     """
 
     query: str | BlockFormat = "mxfp8_e4m3"

@@ -32,7 +32,14 @@ __all__ = ["Encoded", "decode", "encode", "quantize", "tensor_scale"]
 
 
 class Encoded(NamedTuple):
-    """A tensor in a block format: element codes, scale codes, and the tensor's own scale where the format has one."""
+    """A tensor in a block format: element codes, scale codes, and the scale of the whole tensor if the format has
+    one.
+
+    Example:
+        >>> encoded = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
+        >>> encoded._fields, encoded.codes, encoded.scales
+        (('codes', 'scales', 'tensor_scale'), tensor([50, 31], dtype=torch.uint8), tensor([127], dtype=torch.uint8))
+    """
 
     codes: Tensor
     scales: Tensor
@@ -42,14 +49,18 @@ class Encoded(NamedTuple):
 @takes_arrays
 @says_keywords("fmt")
 def tensor_scale(x: Tensor, fmt: BlockLike) -> Tensor:
-    """amax(x) / (largest scale * largest element) as a float32 tensor of no dimensions, at least 2^-96.
+    """Return amax(x) / (largest scale * largest element) as a 0-D float32 tensor, at least 2^-96.
 
-    NaN or infinity in ``x`` is in the result, and makes every block NaN. An empty ``x`` gives 1.
-    Source: torchao ``per_tensor_amax_to_scale`` (which lets the result underflow to 0).
+    If ``x`` has a NaN or infinity, so has the result, and every block becomes NaN. An empty ``x`` gives 1.
+    Source: torchao ``per_tensor_amax_to_scale``, which lets the result underflow to 0.
 
     Raises:
         DTypeError: unless ``x`` is a strided tensor of a supported float dtype.
-        FormatError: for what names no block format.
+        FormatError: if ``fmt`` does not name a block format.
+
+    Example:
+        >>> gs.mx.tensor_scale(torch.tensor([1.0, -2688.0]), "nvfp4/tensor")  # 2688 is 448 * 6
+        tensor(1.)
     """
     check_float("mx.tensor_scale", "x", x)
     return scale_for_largest(x, largest_constant(fmt))
@@ -66,28 +77,35 @@ def encode(
     tensor_scale: Tensor | float | None = None,
     out: Encoded | tuple[Tensor, Tensor] | None = None,
 ) -> Encoded:
-    """``x`` in the block format ``fmt``, with blocks along ``dim``, as uint8 tensors of codes.
+    """Encode ``x`` in the block format ``fmt``, with blocks along ``dim``, as uint8 tensors of codes.
 
     Args:
-        x: float32, float64, float16 or bfloat16; any strides. float64 is read in float32 rounded to odd, which keeps
-            the rounding of elements a single one; beyond float32's range it saturates.
+        x: float32, float64, float16 or bfloat16, with any strides. float64 is first converted to float32 with
+            rounding to odd, so that elements are rounded only once; beyond float32's range it saturates.
         fmt: a ``BlockFormat`` or its name: "mxfp8_e4m3", "mxfp4/rceil", "nvfp4/tensor", "mx(e3m2)/b16/torchao-0.18".
-        packing: "bytes" (one code a byte, the default but for 4-bit floats), "lo_first" (their default: two codes a
-            byte, the first in bits 0 to 3), "hi_first", or "dense" (6-bit elements, four in three bytes).
-        tensor_scale: the second scale of formats that have one, 2^-96 or more (else every block is NaN); by default
-            ``tensor_scale(x, fmt)``.
-        out: uint8 tensors for codes and scales, of the shapes they get otherwise.
+        packing: "bytes" (one code in a byte; the default except for 4-bit floats), "lo_first" (their default: two
+            codes in a byte, the first in bits 0 to 3), "hi_first", or "dense" (four 6-bit elements in three bytes).
+        tensor_scale: the scale of the whole tensor, for formats that have one: 2^-96 or more (otherwise every block
+            is NaN); by default ``tensor_scale(x, fmt)``.
+        out: uint8 tensors that receive codes and scales, of the shapes that the result has without ``out``.
 
-    ``codes`` has ``x``'s shape but along ``dim`` as many bytes as ``packing`` needs, ``scales`` as many entries as
-    there are blocks; a short last block counts as if filled with zeros. NaN and infinity make their block NaN, a
-    zero block has scale code 0 and keeps its signs, elements beyond the largest value saturate; modes other than ocp
-    differ as docs/reference/mx.md says.
+    ``codes`` has the shape of ``x``, except that dimension ``dim`` has as many bytes as ``packing`` needs. ``scales``
+    has one entry for each block along ``dim``. A short last block is treated as if filled with zeros. NaN and
+    infinity make their block NaN. A block of zeros has scale code 0 and keeps its signs. Elements beyond the largest
+    value saturate. Modes other than ocp differ; docs/reference/mx.md says how.
 
     Raises:
         FormatError: for an unknown format.
         DTypeError, DeviceError: for other dtypes and devices.
         ShapeError, OverlapError: for a ``dim``, packing or ``out`` that does not fit.
         GradError: for an ``x`` that requires grad in grad mode.
+
+    Example:
+        >>> codes, scales, _ = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
+        >>> [f"{byte:08b}" for byte in codes.tolist()]  # two codes in a byte, the first in the low bits
+        ['00110010', '00011111']
+        >>> scales.int() - 127  # the exponent of the block's scale
+        tensor([0], dtype=torch.int32)
     """
     meaning, name = block_constant(fmt), block_key(fmt)
     where = _check_input("encode", x, dim)
@@ -119,19 +137,26 @@ def decode(
     tensor_scale: Tensor | float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Values of codes and scales that ``encode`` gave with the same ``fmt``, ``dim`` and ``packing``.
+    """Return the values of codes and scales that ``encode`` returned for the same ``fmt``, ``dim`` and ``packing``.
 
     Args:
-        size: elements along ``dim``; by default as many as the codes have room for.
-        dtype: of the result: float32, float64, float16 or bfloat16.
+        size: number of elements along ``dim``; by default as many as the codes have room for.
+        dtype: dtype of the result: float32, float64, float16 or bfloat16.
         tensor_scale: by default ``encoded.tensor_scale``.
-        out: receives and is the result, in its own dtype.
+        out: tensor that receives the result, in its own dtype.
 
-    Element times scale, rounded once to float32, then to ``dtype`` (nearest even). A NaN scale makes its block NaN;
-    scale code 0 of e8m0 is 2^-127. Products beyond the largest float32 become infinite.
+    An element times its scale is rounded once to float32, then to ``dtype`` (to nearest even). A NaN scale makes its
+    block NaN. Scale code 0 of e8m0 is 2^-127. Products beyond the largest float32 become infinite.
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode``.
+
+    Example:
+        >>> encoded = gs.mx.encode(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
+        >>> gs.mx.decode(encoded, "mxfp4")
+        tensor([ 1.0000,  1.5000, -6.0000,  0.5000])
+        >>> gs.mx.decode(encoded._replace(scales=encoded.scales + 1), "mxfp4")  # twice the scale
+        tensor([  2.,   3., -12.,   1.])
     """
     meaning, name = block_constant(fmt), block_key(fmt)
     codes, scales = encoded[0], encoded[1]
@@ -169,12 +194,20 @@ def quantize(
     tensor_scale: Tensor | float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``x`` as the block format ``fmt`` holds it: ``decode(encode(x))`` in one pass, in ``x``'s dtype or ``dtype``.
+    """Round ``x`` to the block format ``fmt``: ``decode(encode(x))`` in one pass, in ``dtype`` or the dtype of ``x``.
 
-    Arguments and special values as ``encode`` and ``decode``; ``out`` may be ``x`` itself.
+    Arguments and special values are those of ``encode`` and ``decode``; ``out`` may be ``x`` itself.
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError, OverlapError: as ``encode`` and ``decode``.
+
+    Example:
+        >>> gs.mx.quantize(torch.tensor([1.0, 1.5, -6.0, 0.3]), "mxfp4")
+        tensor([ 1.0000,  1.5000, -6.0000,  0.5000])
+        >>> gs.mx.quantize(torch.tensor([1.0, 1.5, -100.0, 0.3]), "mxfp4")  # one outlier, and the others underflow
+        tensor([  0.,   0., -96.,   0.])
+        >>> gs.mx.quantize(torch.tensor([1.0, torch.inf]), "mxfp4")  # a NaN block
+        tensor([nan, nan])
     """
     meaning, name = block_constant(fmt), block_key(fmt)
     where = _check_input("quantize", x, dim)

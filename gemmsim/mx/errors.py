@@ -8,7 +8,14 @@ __all__ = ["BlockDimWarning", "MXConfigError", "MXFileError", "MXOperatorError",
 
 
 class MXOperatorError(RuntimeError):
-    """An operator that block-format tensors do not have, or operands that it does not take."""
+    """Raised for an operator that block-format tensors do not support, and for operands that it does not take.
+
+    Example:
+        >>> gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3").exp()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.mx.errors.MXOperatorError: aten.exp.default on an MXTensor of mxfp8_e4m3; allowed: ...
+    """
 
 
 def no_memory(t: object, what: str) -> MXOperatorError:
@@ -20,15 +27,39 @@ def no_memory(t: object, what: str) -> MXOperatorError:
 
 
 class BlockDimWarning(UserWarning):
-    """A product whose contraction runs across the blocks of an operand instead of along them."""
+    """The warning for a product whose reduction dimension is not the one along which an operand's blocks lie.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as found:
+        ...     warnings.simplefilter("always")
+        ...     a, b = (gs.mx.to_mx(torch.ones(32, 32), "mxfp8_e4m3") for _ in "ab")
+        ...     product = a @ b  # the blocks of b must lie along dim 0
+        >>> found[0].category.__name__
+        'BlockDimWarning'
+    """
 
 
 class MXFileError(ValueError):
-    """Names or notes of stored tensors that do not go together."""
+    """Raised where the names or metadata of stored tensors do not fit together.
+
+    Example:
+        >>> gs.mx.unflatten_tensors({"w": torch.ones(2)}, {"gemmsim.mx": "x"})  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.mx.errors.MXFileError: mx.unflatten_tensors: JSONDecodeError for Expecting value: line 1 ...
+    """
 
 
 class MXConfigError(TypeError):
-    """A configuration of another type than the ones a function takes, or no layer that it could be for."""
+    """Raised for a configuration of a wrong type, and for a model or layer that cannot take one.
+
+    Example:
+        >>> gs.mx.quantize_(torch.nn.Linear(32, 32), "mxfp4")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.mx.errors.MXConfigError: mx.quantize_: config is a str; allowed: MXLinearConfig for ...
+    """
 
 
 def missing_weight(module: nn.Module) -> str:

@@ -22,12 +22,19 @@ _PARTS = ("codes", "scales", "tensor_scale")
 
 
 def flatten_tensors(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors as plain contiguous ones, and metadata from which ``unflatten_tensors`` has them back.
+    """Return the tensors as plain contiguous ones, and the metadata from which ``unflatten_tensors`` restores them.
 
-    An ``MXTensor`` named ``w`` becomes ``w.codes``, ``w.scales`` and, if it has one, ``w.tensor_scale``; others stay.
+    An ``MXTensor`` named ``w`` becomes ``w.codes``, ``w.scales`` and, if it has one, ``w.tensor_scale``. Other
+    tensors keep their names.
 
     Raises:
-        MXFileError: where such a name is taken.
+        MXFileError: if another tensor has such a name.
+
+    Example:
+        >>> weight = gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")
+        >>> plain, metadata = gs.mx.flatten_tensors({"w": weight, "b": torch.zeros(2)})
+        >>> {name: tuple(tensor.shape) for name, tensor in plain.items()}
+        {'w.codes': (2, 32), 'w.scales': (2, 1), 'b': (2,)}
     """
     plain: dict[str, Tensor] = {}
     notes: dict[str, dict[str, object]] = {}
@@ -54,11 +61,18 @@ def flatten_tensors(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
 
 
 def unflatten_tensors(plain: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> dict[str, Tensor]:
-    """The tensors that ``flatten_tensors`` took apart; without its note the plain ones as they are.
+    """Restore the tensors that ``flatten_tensors`` split; without its metadata, return the plain ones unchanged.
 
     Raises:
-        MXFileError: for a note that cannot be read, or names tensors that are not there.
-        FormatError, ShapeError: for parts that do not go together.
+        MXFileError: for metadata that cannot be read or that names missing tensors.
+        FormatError, ShapeError: for parts that do not fit together.
+
+    Example:
+        >>> plain, metadata = gs.mx.flatten_tensors({"w": gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")})
+        >>> gs.mx.unflatten_tensors(plain, metadata)["w"].shape
+        torch.Size([2, 32])
+        >>> sorted(gs.mx.unflatten_tensors(plain, None))
+        ['w.codes', 'w.scales']
     """
     tensors = dict(plain)
     try:
@@ -85,11 +99,20 @@ def unflatten_tensors(plain: Mapping[str, Tensor], metadata: Mapping[str, str] |
 
 
 def save_file(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file in which block-format tensors are codes and scales; ``load_file`` has them back.
+    """Write a safetensors file in which block-format tensors are stored as codes and scales; ``load_file`` restores
+    them.
 
     Raises:
-        MXFileError: for a name or a metadata key that is taken.
+        MXFileError: for a name or a metadata key that is already used.
         ModuleNotFoundError: without safetensors (the extra gemmsim[safetensors]).
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "model.safetensors")
+        ...     gs.mx.save_file({"w": gs.mx.to_mx(torch.ones(1024, 1024), "mxfp4")}, path)
+        ...     print(f"{path.stat().st_size * 8 / 1024**2:.2f} bits an element")
+        4.25 bits an element
     """
     from safetensors.torch import save_file as write
 
@@ -100,11 +123,18 @@ def save_file(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping
 
 
 def load_file(path: str | Path, device: str = "cpu") -> dict[str, Tensor]:
-    """The tensors of a safetensors file, those that ``save_file`` took apart put together again.
+    """Load a safetensors file; the tensors that ``save_file`` split are ``MXTensor``s again.
 
     Raises:
-        MXFileError: for a note that does not fit the file.
+        MXFileError: for metadata that does not fit the file.
         ModuleNotFoundError: without safetensors (the extra gemmsim[safetensors]).
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     gs.mx.save_file({"w": gs.mx.to_mx(torch.ones(2, 32), "mxfp4")}, f"{folder}/model.safetensors")
+        ...     print(gs.mx.load_file(f"{folder}/model.safetensors")["w"].format)
+        mxfp4
     """
     from safetensors import safe_open
 

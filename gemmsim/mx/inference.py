@@ -23,19 +23,25 @@ __all__ = ["MXInferenceLinear", "NVFP4InferenceLinear"]
 class MXInferenceLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose ``weight`` is an ``MXTensor`` with blocks along the input features.
 
-    With an activation format the input is encoded at each call; without, it is multiplied as it is. The bias is added
-    in float32.
+    With an activation format, the input is encoded at each call; without one, it is multiplied unencoded. The bias is
+    added in float32.
 
-    The input's gradient passes straight through its encoding: ``g @ weight``, of the weight's decoded values and g as
-    it is, in float32 from the first term to the last (":fp32"; ":fp64" where g is float64), whatever the accumulator.
-    Where that is None it is PyTorch's own product, too. The bias has PyTorch's gradient, the weight none.
+    The gradient of the input passes straight through its encoding: ``g @ weight`` with the decoded values of the
+    weight and with g unencoded. It is summed sequentially in float32 (":fp32"; ":fp64" if g is float64), whatever the
+    accumulator. If the accumulator is None, the gradient is PyTorch's own product, too. The bias has PyTorch's
+    gradient, and the weight has none.
 
     Args:
         in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.
-        config: an ``MXInferenceConfig``, or the one block format of weight and activations.
+        config: an ``MXInferenceConfig``, or one block format for weight and activations.
 
     Raises:
-        FormatError, SpecError: for a config that means nothing.
+        FormatError, SpecError: for a config with unknown formats or accumulators.
+
+    Example:
+        >>> layer = gs.mx.MXInferenceLinear(64, 16, config="mxfp4")
+        >>> layer(torch.ones(2, 64)).shape, layer.weight.shape, layer.weight.codes.shape
+        (torch.Size([2, 16]), torch.Size([16, 64]), torch.Size([16, 32]))
     """
 
     default = MXInferenceConfig()
@@ -56,18 +62,31 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
     @classmethod
     def read_config(cls, config: MXInferenceConfig | str | None) -> MXInferenceConfig:
-        """``config``, that of one format for weight and activations, or the class's default."""
+        """Return ``config``; for a format, the config with it for weight and activations; for None, the default of
+        the class.
+
+        Example:
+            >>> gs.mx.NVFP4InferenceLinear.read_config(None)
+            MXInferenceConfig(weight='nvfp4/tensor', activation='nvfp4/tensor', accumulator='e8m23')
+        """
         if config is None:
             return cls.default
         return config if isinstance(config, MXInferenceConfig) else MXInferenceConfig(config, config)
 
     @classmethod
     def from_float(cls, module: nn.Linear, config: MXInferenceConfig | str | None = None) -> MXInferenceLinear:
-        """A layer with ``module``'s weight encoded, its own bias, hooks and mode.
+        """Return a layer with the encoded weight of ``module``, and with the bias, hooks and mode of ``module``
+        itself.
 
         Raises:
-            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+            ComputedWeightError (TypeError): if a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
+
+        Example:
+            >>> plain = torch.nn.Linear(64, 16)
+            >>> layer = gs.mx.MXInferenceLinear.from_float(plain, gs.mx.MXInferenceConfig("mxfp4", activation=None))
+            >>> torch.equal(layer.weight.dequantize(), gs.mx.quantize(plain.weight.detach(), "mxfp4"))
+            True
         """
         made = linear_like(cls, module, config=config)
         refuse_no_weight(f"{cls.__name__}.from_float", module)
@@ -103,6 +122,11 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
 
 class NVFP4InferenceLinear(MXInferenceLinear):
-    """``MXInferenceLinear`` with weight and activations in ``nvfp4/tensor``."""
+    """``MXInferenceLinear`` with weight and activations in ``nvfp4/tensor``.
+
+    Example:
+        >>> gs.mx.NVFP4InferenceLinear(64, 16).weight.scales.shape  # blocks of 16 along the input features
+        torch.Size([16, 4])
+    """
 
     default = MXInferenceConfig("nvfp4/tensor", "nvfp4/tensor")

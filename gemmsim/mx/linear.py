@@ -30,16 +30,23 @@ def work_dtype(dtype: torch.dtype, bias: Tensor | None) -> torch.dtype:
 class MXLinear(Emulated, nn.Linear):
     """``torch.nn.Linear`` whose three products have block-format operands (``MXLinearConfig``).
 
-    ``x @ W.T`` encodes x and W along the input features, ``g @ W`` g and W along the output features, ``g.T @ x`` both
-    along the rows (all leading dimensions of x flattened): always from high precision, so that parameters, optimizers
-    and state dicts are those of ``torch.nn.Linear``. The bias is added in float32, its gradient is PyTorch's sum.
+    ``x @ W.T`` encodes x and W along the input features. ``g @ W`` encodes g and W along the output features. ``g.T @
+    x`` encodes both along the rows (all leading dimensions of x flattened). Each product encodes the high-precision
+    tensors, so parameters, optimizers and state dicts are those of ``torch.nn.Linear``. The bias is added in float32;
+    its gradient is PyTorch's sum.
 
     Args:
         in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.
-        config: an ``MXLinearConfig``, or the one block format of all operands.
+        config: an ``MXLinearConfig``, or one block format for all operands.
 
     Raises:
-        FormatError, SpecError: for a config that means nothing.
+        FormatError, SpecError: for a config with unknown formats or accumulators.
+
+    Example:
+        >>> layer = gs.mx.MXLinear(64, 16, config="mxfp8_e4m3")
+        >>> layer(torch.ones(2, 64)).sum().backward()
+        >>> layer.weight.grad.shape, list(layer.state_dict())
+        (torch.Size([16, 64]), ['weight', 'bias'])
     """
 
     default = MXLinearConfig()
@@ -59,18 +66,28 @@ class MXLinear(Emulated, nn.Linear):
 
     @classmethod
     def read_config(cls, config: MXLinearConfig | str | None) -> MXLinearConfig:
-        """``config``, that of one format for all operands, or the class's default."""
+        """Return ``config``; for a format, the config with it for all operands; for None, the default of the class.
+
+        Example:
+            >>> gs.mx.MXLinear.read_config("mxfp4").grad, gs.mx.NVFP4Linear.read_config(None).grad
+            ('mxfp4', 'nvfp4/tensor')
+        """
         if config is None:
             return cls.default
         return config if isinstance(config, MXLinearConfig) else MXLinearConfig(config)
 
     @classmethod
     def from_float(cls, module: nn.Linear, config: MXLinearConfig | str | None = None) -> MXLinear:
-        """A layer with ``module``'s own parameters, hooks and mode.
+        """Return a layer that has the parameters, hooks and mode of ``module`` itself; nothing is copied.
 
         Raises:
-            ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
+            ComputedWeightError (TypeError): if a parametrisation or a hook computes the weight or the bias.
             MXConfigError: for a layer without a weight.
+
+        Example:
+            >>> plain = torch.nn.Linear(64, 16)
+            >>> gs.mx.MXLinear.from_float(plain, "mxfp8_e4m3").weight is plain.weight
+            True
         """
         made = linear_like(cls, module, config=config)
         refuse_no_weight(f"{cls.__name__}.from_float", module)
@@ -90,6 +107,12 @@ class MXLinear(Emulated, nn.Linear):
 
 
 class NVFP4Linear(MXLinear):
-    """``MXLinear`` with every operand in ``nvfp4/tensor``: blocks of 16, e4m3 scales, one float32 for the tensor."""
+    """``MXLinear`` with every operand in ``nvfp4/tensor``: blocks of 16, e4m3 scales, one float32 scale for the
+    tensor.
+
+    Example:
+        >>> gs.mx.NVFP4Linear(64, 16)
+        NVFP4Linear(in_features=64, out_features=16, bias=True, config='nvfp4/tensor')
+    """
 
     default = MXLinearConfig("nvfp4/tensor")

@@ -17,14 +17,21 @@ _COLOURS = ("#0072B2", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def plot_formats(formats: Sequence[str | Format | BlockFormat], path: str | Path) -> None:
-    """Write a PNG with one line a format: a tick at each of its values, as fractions of the largest.
+    """Write a PNG with one line for each format and a tick at each of its values, as fractions of the largest.
 
     The left panel is linear, from minus to plus the largest value; the right one shows the positive values on a
-    logarithmic axis. Of block formats the elements are shown.
+    logarithmic axis. For a block format the plot shows its elements.
 
     Raises:
-        FormatError: for an unknown format, or one of more than 8 bits.
+        FormatError: for an unknown format, and for one of more than 8 bits.
         ModuleNotFoundError: without matplotlib (the extra gemmsim[study]).
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gs.mx.plot_formats(["e4m3", "mxfp4"], f"{folder}/formats.png")
+        ...     print([path.name for path in pathlib.Path(folder).iterdir()])
+        ['formats.png']
     """
     from matplotlib.figure import Figure
 

@@ -36,27 +36,36 @@ def swap_linear_with_mx_linear(
     *,
     report: Report | None = None,
 ) -> nn.Module:
-    """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXLinear`` of the same parameters.
+    """Replace the ``torch.nn.Linear`` layers of ``model`` by ``MXLinear`` with the same parameters, in place; return
+    the model.
 
-    Hooks of the layers stay. The model is converted, or, where anything raises, as it was.
+    The layers' hooks stay. If anything raises, the model is as it was before the call.
 
     Args:
-        config: for all layers: an ``MXLinearConfig``, or the one block format of all operands.
-        filter_fn: ``filter_fn(module, full_name)`` is true for the layers to exchange, subclasses of other packages
-            among them. By default all that compute what ``torch.nn.Linear`` does: a ``forward`` of its own is left.
-        report: called with the ``gemmsim.nn.Conversion``, the table of layers exchanged and left. Without it the table
-            is logged: to "gemmsim", as a warning where layers were left that nobody asked to leave.
+        config: configuration of all layers: an ``MXLinearConfig``, or one block format for all operands.
+        filter_fn: ``filter_fn(module, full_name)`` returns true for the layers to replace, which may be subclasses
+            from other packages. By default all layers that compute what ``torch.nn.Linear`` does; a layer with an
+            instance attribute ``forward`` is left.
+        report: called with the ``gemmsim.nn.Conversion``, the table of replaced and remaining layers. Without it the
+            table is logged to "gemmsim", as a warning if layers remain that the caller did not exclude.
 
-    A model that is itself such a layer is returned exchanged. Layers used in several places stay one layer. The output
-    projection of ``torch.nn.MultiheadAttention`` is exchanged too, and called. Not exchanged: layers of gemmsim, the
-    other products of ``torch.nn.MultiheadAttention``, which are no layers, layers without a weight, and layers whose
-    weight or bias is no parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``)
-    computes it.
+    If ``model`` is itself such a layer, the result is its replacement. A layer that is used in several places is
+    replaced by one layer. The output projection of ``torch.nn.MultiheadAttention`` is replaced, too, and called. The
+    function does not replace layers of gemmsim, layers without a weight, or the other products of
+    ``torch.nn.MultiheadAttention``, which are not layers. Neither does it replace layers whose weight or bias is not
+    a parameter, because a parametrisation or a hook (``weight_norm``, ``spectral_norm``, ``prune``) computes it.
 
     Raises:
-        FormatError, SpecError: for a config that means nothing.
-        MXConfigError: for anything but a module.
-        DTypeError, DeviceError: for weights that have no encoding, naming the layer.
+        FormatError, SpecError: for a config with unknown formats or accumulators.
+        MXConfigError: if ``model`` is not a module.
+        DTypeError, DeviceError: for weights that cannot be encoded; the message names the layer.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Bilinear(8, 8, 4))
+        >>> model = gs.mx.swap_linear_with_mx_linear(model, "mxfp8_e4m3", report=print)
+        mx.swap_linear_with_mx_linear: 1 converted, 1 left
+          0  Linear -> MXLinear
+          1  Bilinear: left to PyTorch, no linear layer
     """
     make = functools.partial(MXLinear.from_float, config=MXLinear.read_config(config))
     return _swap("mx.swap_linear_with_mx_linear", model, make, filter_fn, report)
@@ -69,9 +78,14 @@ def swap_linear_with_mx_inference_linear(
     *,
     report: Report | None = None,
 ) -> nn.Module:
-    """``model`` with its ``torch.nn.Linear`` layers exchanged, in place, for ``MXInferenceLinear``.
+    """Replace the ``torch.nn.Linear`` layers of ``model`` by ``MXInferenceLinear``, in place, and return the model.
 
-    Arguments, result and errors as ``swap_linear_with_mx_linear``.
+    Arguments, result and errors are those of ``swap_linear_with_mx_linear``.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU())
+        >>> print(gs.mx.swap_linear_with_mx_inference_linear(model, "mxfp4")[0].weight.format)
+        mxfp4
     """
     make = functools.partial(MXInferenceLinear.from_float, config=MXInferenceLinear.read_config(config))
     return _swap("mx.swap_linear_with_mx_inference_linear", model, make, filter_fn, report)
@@ -84,12 +98,19 @@ def quantize_(
     *,
     report: Report | None = None,
 ) -> nn.Module:
-    """``model`` with its linear layers exchanged, in place, for those of ``config``'s kind.
+    """Replace the linear layers of ``model`` in place: ``MXLinearConfig`` gives ``MXLinear``, ``MXInferenceConfig``
+    gives ``MXInferenceLinear``.
 
-    ``filter_fn`` and ``report`` as ``swap_linear_with_mx_linear``.
+    ``filter_fn`` and ``report`` are those of ``swap_linear_with_mx_linear``.
 
     Raises:
         MXConfigError: for a config of another type.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+        >>> found = gs.mx.quantize_(model, gs.mx.MXInferenceConfig("mxfp4"), lambda module, name: name != "2")
+        >>> [type(layer).__name__ for layer in found]
+        ['MXInferenceLinear', 'ReLU', 'Linear']
     """
     if isinstance(config, MXLinearConfig):
         return swap_linear_with_mx_linear(model, config, filter_fn, report=report)

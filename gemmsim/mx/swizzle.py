@@ -17,14 +17,20 @@ _ROWS, _COLUMNS = TILE
 
 @takes_arrays
 def to_blocked(scales: Tensor) -> Tensor:
-    """Flat tensor of the R x C ``scales``, padded with zeros to whole tiles of 128 x 4, tiles in row-major order.
+    """Return the R x C ``scales`` as a flat tensor in the layout of cuBLAS, padded with zeros to whole 128 x 4 tiles.
 
-    In a tile, element (r, c) is at (r % 32) * 16 + (r // 32) * 4 + c. Any dtype of one byte, also float8.
+    Tiles are in row-major order. In a tile, element (r, c) is at (r % 32) * 16 + (r // 32) * 4 + c. ``scales`` may
+    have any dtype of one byte, including float8.
     Source: cuBLAS documentation, "1D block scaling factors layout".
 
     Raises:
         DTypeError: unless ``scales`` is a tensor.
         ShapeError: unless ``scales`` has two dimensions.
+
+    Example:
+        >>> flat = gs.mx.to_blocked(torch.arange(128, dtype=torch.uint8)[:, None].expand(128, 4))  # each row its number
+        >>> flat[:20].tolist()
+        [0, 0, 0, 0, 32, 32, 32, 32, 64, 64, 64, 64, 96, 96, 96, 96, 1, 1, 1, 1]
     """
     check_tensor("mx.to_blocked", "scales", scales)
     if scales.dim() != 2:
@@ -35,11 +41,16 @@ def to_blocked(scales: Tensor) -> Tensor:
 
 @takes_arrays
 def from_blocked(flat: Tensor, rows: int, columns: int) -> Tensor:
-    """The rows x columns tensor whose ``to_blocked`` is ``flat``; the padding is dropped.
+    """Return the rows x columns tensor whose ``to_blocked`` is ``flat``, without the padding.
 
     Raises:
         DTypeError: unless ``flat`` is a tensor and the sizes are integers.
         ShapeError: unless ``flat`` has as many elements as the padded tiles.
+
+    Example:
+        >>> scales = torch.arange(15, dtype=torch.uint8).reshape(3, 5)
+        >>> torch.equal(gs.mx.from_blocked(gs.mx.to_blocked(scales), 3, 5), scales)
+        True
     """
     check_tensor("mx.from_blocked", "flat", flat)
     check_ints("mx.from_blocked", rows=rows, columns=columns)

@@ -34,27 +34,36 @@ __all__ = ["MXTensor", "dequantize_mx", "quantize_mx", "to_mx"]
 
 
 class MXTensor(Tensor):
-    """Element codes and scale codes as one tensor, of the shape and dtype of what was encoded.
+    """Element codes and scale codes as one tensor that has the shape and dtype of the tensor that was encoded.
 
     Args:
-        codes, scales: uint8 tensors as ``gemmsim.mx.encode`` gives them.
+        codes, scales: uint8 tensors as ``gemmsim.mx.encode`` returns them.
         fmt: the block format, or its name.
         dim: the dimension along which blocks lie and codes are packed.
-        size: elements along ``dim``; by default as many as the codes have room for.
+        size: number of elements along ``dim``; by default as many as the codes have room for.
         packing, tensor_scale: as in ``encode``.
-        dtype: float32, float64, float16 or bfloat16: what ``dequantize`` returns and products promote from.
+        dtype: float32, float64, float16 or bfloat16; ``dequantize`` returns it, and products promote from it.
         act_format: block format to which a plain left operand of a product is encoded (dynamic activations).
 
-    Attributes: ``codes``, ``scales``, ``tensor_scale`` (a float32 tensor of no dimensions, or None), ``format``,
-    ``block_dim`` (negative), ``packing``, ``act_format``.
+    Attributes: ``codes``, ``scales``, ``tensor_scale`` (a 0-D float32 tensor, or None), ``format``, ``block_dim``
+    (negative), ``packing``, ``act_format``.
 
-    Operations on shapes move codes and scales; those that would cut a block raise. ``mm``, ``matmul``, ``bmm``,
-    ``addmm`` and ``linear`` are ``gemmsim.mx.matmul``: exact products, sums in float32. ``sum`` adds the values.
-    Everything else raises ``MXOperatorError``: nothing is decoded unasked. NaN blocks are NaN in all of these.
+    Operations on shapes move codes and scales; those that would divide a block raise. ``mm``, ``matmul``, ``bmm``,
+    ``addmm`` and ``linear`` are ``gemmsim.mx.matmul``: exact products with sums in float32. ``sum`` adds the values.
+    Every other operator raises ``MXOperatorError``, because gemmsim never decodes a tensor implicitly. NaN blocks are
+    NaN in all of these.
 
     Raises:
         FormatError: for an unknown format.
-        DTypeError, ShapeError: for codes, scales, sizes or a dtype that do not go together.
+        DTypeError, ShapeError: for codes, scales, sizes or a dtype that do not fit together.
+
+    Example:
+        >>> t = gs.mx.to_mx(torch.ones(2, 64), "mxfp4")
+        >>> t.shape, t.codes.shape, t.scales.shape
+        (torch.Size([2, 64]), torch.Size([2, 32]), torch.Size([2, 2]))
+        >>> t[:, 32:] @ t[:, 32:].mT
+        tensor([[32., 32.],
+                [32., 32.]])
     """
 
     codes: Tensor
@@ -167,23 +176,39 @@ class MXTensor(Tensor):
         raise no_memory(self, "__dlpack__")
 
     def apply_(self, *args: Any) -> Any:
-        """Refused: there are no numbers in memory to overwrite.
+        """Not supported, because an ``MXTensor`` has no numbers in memory to overwrite.
 
         Raises:
             MXOperatorError: always.
+
+        Example:
+            >>> gs.mx.to_mx(torch.ones(32), "mxfp4").apply_(abs)  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            gemmsim.mx.errors.MXOperatorError: apply_ of MXTensor(shape=(32,), dtype=torch.float32, ...
         """
         raise no_memory(self, "apply_")
 
     # Memory of several processes
 
     def share_memory_(self) -> MXTensor:
-        """Codes, scales and the tensor's scale moved to shared memory, in place; returns the tensor."""
+        """Move codes, scales and the tensor's scale to shared memory, in place; return the tensor.
+
+        Example:
+            >>> gs.mx.to_mx(torch.ones(32), "mxfp4").share_memory_().is_shared()
+            True
+        """
         for part in self._inside():
             part.share_memory_()
         return self
 
     def is_shared(self) -> bool:
-        """Whether codes, scales and the tensor's scale are in shared memory."""
+        """Return whether codes, scales and the tensor's scale are in shared memory.
+
+        Example:
+            >>> gs.mx.to_mx(torch.ones(32), "mxfp4").is_shared()
+            False
+        """
         return all(part.is_shared() for part in self._inside())
 
     def _inside(self) -> list[Tensor]:
@@ -192,11 +217,24 @@ class MXTensor(Tensor):
     # Conversions
 
     def with_parts(self, change: Callable[[Tensor], Tensor], **fields: Any) -> MXTensor:
-        """A tensor whose codes and scales are ``change`` of these; ``fields`` replace arguments of the constructor."""
+        """Return a tensor with ``change`` applied to codes and scales; ``fields`` replace arguments of the
+        constructor.
+
+        Example:
+            >>> t = gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3")
+            >>> t.with_parts(lambda part: part[:1]).shape
+            torch.Size([1, 32])
+        """
         return self.rebuilt(change(self.codes), change(self.scales), **fields)
 
     def rebuilt(self, codes: Tensor, scales: Tensor, **fields: Any) -> MXTensor:
-        """A tensor of these codes and scales that is otherwise as this one, but for ``fields``."""
+        """Return a tensor with these codes and scales and the other properties of this one, except for ``fields``.
+
+        Example:
+            >>> t = gs.mx.to_mx(torch.ones(32), "mxfp8_e4m3")
+            >>> t.rebuilt(t.codes, t.scales + 1).dequantize().max()  # twice the scale
+            tensor(2.)
+        """
         same: dict[str, Any] = {
             "dim": self.block_dim,
             "size": self.shape[self.block_dim],
@@ -209,16 +247,26 @@ class MXTensor(Tensor):
 
     @property
     def encoded(self) -> Encoded:
-        """Codes and scales as ``gemmsim.mx.decode`` takes them."""
+        """Return codes and scales in the form that ``gemmsim.mx.decode`` takes.
+
+        Example:
+            >>> gs.mx.to_mx(torch.ones(4), "mxfp8_e4m3").encoded.scales
+            tensor([119], dtype=torch.uint8)
+        """
         return Encoded(self.codes, self.scales, self.tensor_scale)
 
     def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
-        """The values as a plain tensor of ``dtype``, by default the one encoded from; the gradient is the identity.
+        """Return the values as a plain tensor of ``dtype``, by default the dtype before encoding; the gradient is the
+        identity.
 
         Rounding, NaN and overflow are those of ``gemmsim.mx.decode``.
 
         Raises:
-            DTypeError: for another ``dtype`` than float32, float64, float16 and bfloat16.
+            DTypeError: if ``dtype`` is not float32, float64, float16 or bfloat16.
+
+        Example:
+            >>> gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp4").dequantize(torch.float16)
+            tensor([1., 3.], dtype=torch.float16)
         """
         from .autograd import FromMX
 
@@ -227,11 +275,21 @@ class MXTensor(Tensor):
         return result
 
     def to_dtype(self, dtype: torch.dtype | None = None) -> Tensor:
-        """``dequantize(dtype)``."""
+        """Return ``dequantize(dtype)``.
+
+        Example:
+            >>> gs.mx.to_mx(torch.tensor([1.0, 2.9]), "mxfp4").to_dtype(torch.bfloat16)
+            tensor([1., 3.], dtype=torch.bfloat16)
+        """
         return self.dequantize(dtype)
 
     def requantize(self, dim: int, fmt: BlockLike | None = None) -> MXTensor:
-        """``gemmsim.mx.requantize(self, dim, fmt)``."""
+        """Return ``gemmsim.mx.requantize(self, dim, fmt)``.
+
+        Example:
+            >>> gs.mx.to_mx(torch.ones(32, 64), "mxfp4").requantize(0).scales.shape
+            torch.Size([1, 64])
+        """
         from .autograd import requantize
 
         return requantize(self, dim, fmt)
@@ -270,17 +328,25 @@ def to_mx(
     act_format: BlockLike | None = None,
     compat: str | None = None,
 ) -> MXTensor:
-    """``x`` in the block format ``fmt`` with blocks along ``dim``, of ``x``'s shape and dtype.
+    """Encode ``x`` in the block format ``fmt`` with blocks along ``dim``; the ``MXTensor`` has the shape and dtype of
+    ``x``.
 
-    Arguments and special values as in ``gemmsim.mx.encode``; ``act_format`` as in ``MXTensor``. ``compat`` is
-    the mode of the conversion in place of ``fmt``'s: "torchao", "torchao-0.18", "torchao-0.6.1", "torchmx" or
-    "microxcaling"; the order of packed codes is then that system's too, unless ``packing`` says another. The gradient
-    with respect to ``x`` is the gradient of the result (straight-through). A numpy array in place of ``x`` gives an
-    ``MXTensor``, too, which no array is.
+    Arguments and special values are those of ``gemmsim.mx.encode``; ``act_format`` is that of ``MXTensor``.
+    ``compat`` replaces the conversion mode of ``fmt``: "torchao", "torchao-0.18", "torchao-0.6.1", "torchmx" or
+    "microxcaling". The order of packed codes is then also that system's, unless you give ``packing``. The gradient
+    with respect to ``x`` is the gradient of the result (straight-through). A numpy array in place of ``x`` also gives
+    an ``MXTensor``.
 
     Raises:
-        DTypeError: for an ``MXTensor``, which ``requantize`` takes, and other dtypes.
+        DTypeError: for an ``MXTensor`` (use ``requantize``) and for other dtypes.
         FormatError, DeviceError, ShapeError: as ``encode``.
+
+    Example:
+        >>> weight = torch.ones(2, 32)
+        >>> gs.mx.to_mx(weight, "mxfp8_e4m3")
+        MXTensor(shape=(2, 32), dtype=torch.float32, format='mxfp8_e4m3', block_dim=-1, packing='bytes')
+        >>> gs.mx.to_mx(weight, "mxfp4", compat="torchmx").packing
+        'hi_first'
     """
     from .autograd import ToMX
 
@@ -304,10 +370,15 @@ def check_encodable(owner: str, x: Tensor) -> None:
 @takes_arrays
 @says_keywords("fmt")
 def quantize_mx(x: Tensor, fmt: BlockLike, dim: int = -1, *, packing: str | None = None) -> Encoded:
-    """Codes, scales and the tensor's own scale of ``x``: ``gemmsim.mx.encode`` of ``x.detach()``.
+    """Return codes, scales and the scale of the whole tensor: ``gemmsim.mx.encode`` of ``x.detach()``.
 
     Raises:
         FormatError, DTypeError, DeviceError, ShapeError: as ``gemmsim.mx.encode``.
+
+    Example:
+        >>> codes, scales, tensor_scale = gs.mx.quantize_mx(torch.ones(2, 32, requires_grad=True), "nvfp4/tensor")
+        >>> codes.shape, scales.shape, tensor_scale.shape
+        (torch.Size([2, 16]), torch.Size([2, 2]), torch.Size([]))
     """
     from .convert import encode
 
@@ -328,7 +399,13 @@ def dequantize_mx(
     dtype: torch.dtype = torch.float32,
     tensor_scale: Tensor | float | None = None,
 ) -> Tensor:
-    """Values of ``codes`` under ``scales`` in ``dtype``: ``gemmsim.mx.decode``, with its arguments."""
+    """Return the values of ``codes`` with ``scales`` in ``dtype``: ``gemmsim.mx.decode``, with its arguments.
+
+    Example:
+        >>> codes, scales, _ = gs.mx.quantize_mx(torch.tensor([1.0, 2.9]), "mxfp8_e4m3")
+        >>> gs.mx.dequantize_mx(codes, scales, "mxfp8_e4m3")
+        tensor([1., 3.])
+    """
     from .convert import decode
 
     return decode((codes, scales), fmt, dim=dim, size=size, packing=packing, dtype=dtype, tensor_scale=tensor_scale)

@@ -56,16 +56,23 @@ class _Matmul(torch.autograd.Function):
 def trained_matmul(a: Tensor, b: Tensor, config: MXLinearConfig | str, out_dtype: torch.dtype | None = None) -> Tensor:
     """``torch.matmul(a, b)`` of matrices or batches of them; ``a`` has the format of inputs, ``b`` that of weights.
 
-    Forward: ``Q(a; k) @ Q(b; k)``. Gradients: ``Q(g; n) @ Q(b.mT; n)`` and ``Q(a.mT; m) @ Q(g; m)``, where Q(t; d)
-    encodes the high-precision tensor with blocks along d (``wgrad_with_hp``: the latter without Q). Where batch
-    dimensions were broadcast, the gradient is PyTorch's sum over them. Gradients have no derivative (``GradError``).
+    The forward product is ``Q(a; k) @ Q(b; k)``. The gradients are ``Q(g; n) @ Q(b.mT; n)`` and ``Q(a.mT; m) @ Q(g;
+    m)``, where Q(t; d) encodes the high-precision tensor with blocks along d. With ``wgrad_with_hp`` the second
+    gradient is computed without Q. Where batch dimensions were broadcast, the gradient is PyTorch's sum over them.
+    Gradients cannot be differentiated again (``GradError``).
 
     Args:
-        config: an ``MXLinearConfig``, or the one block format of all operands.
+        config: an ``MXLinearConfig``, or one block format for all operands.
 
     Raises:
         DTypeError, DeviceError, ShapeError: as ``gemmsim.qmatmul``; ShapeError also for vectors.
         FormatError: for an unknown format.
+
+    Example:
+        >>> a, b = torch.full((1, 32), 1.1, requires_grad=True), torch.full((32, 1), 2.0)
+        >>> product = gs.mx.trained_matmul(a, b, "mxfp8_e4m3")  # 1.1 becomes 1.125
+        >>> product.item(), torch.autograd.grad(product.sum(), a)[0][0, 0].item()
+        (72.0, 2.0)
     """
     if isinstance(config, MXLinearConfig):
         formats = (config.input, config.weight, config.grad)

@@ -1,9 +1,9 @@
-"""Modules in any format with any accumulator: subclasses of ``torch.nn``'s, with the same arguments and ``spec``.
+"""Layers in any format with any accumulator: subclasses of ``torch.nn``'s, with the same arguments and ``spec``.
 
 layer = gemmsim.nn.QConv2d(3, 16, 3, padding=1, spec="e4m3 : e5m10")
 gemmsim.nn.QLinear.from_float(model.head, "e4m3 : e5m10")
 
-``formats``, the former keyword for ``spec``, goes on working and is deprecated; the attribute has both names.
+``formats``, the former keyword for ``spec``, still works and is deprecated; the attribute has both names.
 """
 
 from __future__ import annotations

@@ -14,7 +14,15 @@ __all__ = ["QGELU", "QSiLU", "QSoftmax"]
 
 
 class QSoftmax(WithFormats, nn.Softmax):
-    """``torch.nn.Softmax`` with ``spec`` (``QSoftmaxFormats``)."""
+    """``torch.nn.Softmax`` whose steps are rounded as ``spec`` says: a ``QSoftmaxFormats``, or one format for every
+    step.
+
+    The values, errors and special values are those of ``gemmsim.qsoftmax``; None computes PyTorch's own softmax.
+
+    Example:
+        >>> gs.nn.QSoftmax(-1, spec="e4m3")(torch.tensor([0.0, 1.0, 2.0]))
+        tensor([0.0938, 0.2500, 0.6667])
+    """
 
     _KIND = QSoftmaxFormats
 
@@ -28,7 +36,14 @@ class QSoftmax(WithFormats, nn.Softmax):
 
 
 class QGELU(WithFormats, nn.GELU):
-    """``torch.nn.GELU`` with ``spec`` (``QGELUFormats``)."""
+    """``torch.nn.GELU`` whose steps are rounded as ``spec`` says: a ``QGELUFormats``, or one format for every step.
+
+    The values, errors and special values are those of ``gemmsim.qgelu``; None computes PyTorch's own GELU.
+
+    Example:
+        >>> gs.nn.QGELU(spec="e4m3")(torch.tensor([-1.0, 0.5, 2.0]))
+        tensor([-0.1562,  0.3438,  2.0000])
+    """
 
     _KIND = QGELUFormats
 
@@ -42,7 +57,15 @@ class QGELU(WithFormats, nn.GELU):
 
 
 class QSiLU(WithFormats, nn.SiLU):
-    """``torch.nn.SiLU`` with ``spec`` (``QGELUFormats``). ``inplace`` is accepted and changes nothing."""
+    """``torch.nn.SiLU`` whose steps are rounded as ``spec`` says: a ``QGELUFormats``, or one format for every step.
+
+    The values, errors and special values are those of ``gemmsim.qsilu``; None computes PyTorch's own SiLU.
+    ``inplace`` is accepted and has no effect: the result is always a new tensor.
+
+    Example:
+        >>> gs.nn.QSiLU(spec="e4m3")(torch.tensor([-1.0, 0.5, 2.0]))
+        tensor([-0.2812,  0.3125,  1.7500])
+    """
 
     _KIND = QGELUFormats
 

@@ -29,9 +29,9 @@ _Module = TypeVar("_Module", bound="AffineModule")
 class AffineModule(HasSpec, Emulated, nn.Module):
     """A module of ``torch.nn`` whose products are computed as ``spec`` says.
 
-    The attribute ``formats``, ``spec`` as well, may be assigned at any time. It is no parameter and no buffer:
-    ``state_dict`` has the keys of the torch.nn module, so weights load both ways. The keyword ``formats``, which the
-    argument had before, is deprecated.
+    You may assign the attribute ``spec`` (or ``formats``) at any time. It is neither a parameter nor a buffer:
+    ``state_dict`` has the keys of the torch.nn module, so weights load in both directions. ``formats``, the former
+    keyword of the argument, is deprecated.
     """
 
     #: The torch.nn class that ``from_float`` takes.
@@ -54,10 +54,10 @@ class AffineModule(HasSpec, Emulated, nn.Module):
 
     @property
     def formats(self) -> QAffineFormats:
-        """What the module computes, forward and backward; assigned as a spec or string, too, None for PyTorch's own.
+        """What the module computes, forward and backward. You may also assign a spec or string; None is PyTorch's own.
 
-        A format alone ("e4m3", "e4m3 -> fp16") is the accumulator's, and warns once (``gemmsim.FormatsWarning``):
-        ":e4m3" says the same without a warning, "e4m3 : fp32" has operands in that format.
+        A single format ("e4m3", "e4m3 -> fp16") is that of the accumulator, and warns once
+        (``gemmsim.FormatsWarning``). ":e4m3" means the same without a warning; "e4m3 : fp32" has operands in it.
         """
         found: QAffineFormats = self.__dict__["_formats"]
         return found
@@ -70,7 +70,7 @@ class AffineModule(HasSpec, Emulated, nn.Module):
         self.__dict__["_formats"] = formats
 
     def _takes(self, formats: QAffineFormats) -> None:
-        """What a module has to prepare, or refuse, for what it will compute.
+        """Prepare for the formats that the module will compute in, or refuse them.
 
         Raises:
             UnsupportedSpec: for delayed scales.
@@ -82,14 +82,21 @@ class AffineModule(HasSpec, Emulated, nn.Module):
     @classmethod
     @takes_spec("formats")
     def from_float(cls: type[_Module], module: nn.Module, spec: FormatsLike | None = None) -> _Module:
-        """The module that ``module`` is, with ``spec``: the same parameters, hooks and training flag.
+        """Return a layer computed as ``spec`` says that has the parameters, hooks and training flag of ``module``.
 
-        Of a lazy class, what it becomes.
+        Parameters are shared, not copied. A lazy class gives the class that it becomes. ``formats``, the former
+        keyword for ``spec``, is deprecated.
 
         Raises:
-            TypeError: for a module of another class than the one of torch.nn that this one extends. A subclass may
-                compute something else and is refused, too, but for those of torch.nn that do not
-                (``NonDynamicallyQuantizableLinear``). A module with a ``forward`` of its own is refused as well.
+            TypeError: for a module whose class is not the class of torch.nn that this one extends. A subclass may
+                compute something else and is refused, too, except those of torch.nn that compute the same
+                (``NonDynamicallyQuantizableLinear``). A module with an instance attribute ``forward`` is refused as
+                well.
+
+        Example:
+            >>> plain = torch.nn.Linear(8, 2)
+            >>> gs.nn.QLinear.from_float(plain, "e4m3 : fp32").weight is plain.weight
+            True
         """
         if not stands_for(module, cls.float_class):
             refuse_own_forward(f"{cls.__name__}.from_float", module)

@@ -24,13 +24,19 @@ __all__ = ["QMultiheadAttention"]
 
 
 class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
-    """``torch.nn.MultiheadAttention`` whose projections and attention compute as their formats say.
+    """``torch.nn.MultiheadAttention`` whose projections and attention are computed in the given formats.
 
-    ``spec``: ``QAttentionFormats`` of the products and the softmax. ``projection``: formats of the four projections,
-    as ``gemmsim.qlinear`` takes them; an ``out_proj`` that is a layer of gemmsim computes as that layer does. The
-    forward arguments and results are torch's; masks, averaged weights, ``kdim``, ``vdim``, ``bias_k`` and
-    ``add_zero_attn`` included. Rows that a mask hides entirely are as in torch NaN, or 0 with ``need_weights=False``,
-    unless the softmax says ``masked_rows``.
+    ``spec`` is a ``QAttentionFormats``: formats of the two products and of the softmax between them. ``projection``
+    gives the formats of the four projections, as ``gemmsim.qlinear`` takes them. An ``out_proj`` that is a layer of
+    gemmsim keeps its own formats. Forward arguments and results are those of PyTorch, including masks, averaged
+    weights, ``kdim``, ``vdim``, ``bias_k`` and ``add_zero_attn``. A row that a mask hides entirely is NaN, or 0 with
+    ``need_weights=False``, as in PyTorch; the softmax option ``masked_rows`` changes this.
+
+    Example:
+        >>> attention = gs.QAttentionFormats("bf16 : fp32", "bf16", "bf16 : fp32")
+        >>> layer = gs.nn.QMultiheadAttention(16, 4, batch_first=True, spec=attention, projection="e4m3 : fp32")
+        >>> [tuple(t.shape) for t in layer(*[torch.ones(2, 5, 16)] * 3)]
+        [(2, 5, 16), (2, 5, 5)]
     """
 
     formats: QAttentionFormats
@@ -61,7 +67,16 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
     def from_float(
         cls, module: nn.Module, spec: QAttentionFormats | None = None, projection: FormatsLike | None = None
     ) -> QMultiheadAttention:
-        """This module, computing as ``spec`` says, in place of ``module``, whose parameters and settings it shares."""
+        """Return a ``QMultiheadAttention`` with these formats that shares the parameters and settings of ``module``.
+
+        ``formats``, the former keyword for ``spec``, is deprecated.
+
+        Example:
+            >>> plain = torch.nn.MultiheadAttention(16, 4)
+            >>> layer = gs.nn.QMultiheadAttention.from_float(plain, projection="e4m3 : fp32")
+            >>> layer.in_proj_weight is plain.in_proj_weight
+            True
+        """
         new = adopt(cls, module)
         new._put(spec, projection)
         return new
@@ -75,10 +90,17 @@ class QMultiheadAttention(HasSpec, Emulated, nn.MultiheadAttention):
         need_weights: bool = True, attn_mask: Tensor | None = None, average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-        """The attention's output and, if asked for, its weights; arguments and shapes as PyTorch's.
+        """Return the attention's output and, with ``need_weights``, its weights; arguments and shapes are those of
+        PyTorch.
 
         Raises:
-            ShapeError: for operands that are not all 2-D or all 3-D, and ``is_causal`` without ``attn_mask``.
+            ShapeError: for operands that are not all 2-D or all 3-D, and for ``is_causal`` without ``attn_mask``.
+
+        Example:
+            >>> layer = gs.nn.QMultiheadAttention(16, 4, projection="e4m3 : fp32")
+            >>> output, weights = layer(torch.ones(5, 16), torch.ones(7, 16), torch.ones(7, 16))
+            >>> tuple(output.shape), tuple(weights.shape)
+            ((5, 16), (5, 7))
         """
         batched = query.dim() == 3
         if query.dim() not in (2, 3) or key.dim() != query.dim() or value.dim() != query.dim():

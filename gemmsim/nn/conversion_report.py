@@ -23,11 +23,17 @@ _PRODUCTS = (nn.Linear, nn.Bilinear, _ConvNd, nn.RNNBase, nn.RNNCellBase, nn.Mul
 
 
 def stands_for(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether ``module`` is a ``kind``, or of a subclass in torch.nn that computes the same.
+    """Return whether ``module`` is a ``kind``, or a subclass of it in torch.nn that computes the same.
 
-    Such a one is ``NonDynamicallyQuantizableLinear``, the output projection of ``nn.MultiheadAttention``. A subclass of
-    other packages may compute something else; parametrised and lazy modules do, and modules with a ``forward`` that is
-    an attribute of their own.
+    One such subclass is ``NonDynamicallyQuantizableLinear``, the output projection of ``nn.MultiheadAttention``. The
+    result is False for subclasses of other packages, parametrised and lazy modules, and modules that have an instance
+    attribute ``forward``, because they may compute something else.
+
+    Example:
+        >>> gs.nn.stands_for(torch.nn.MultiheadAttention(8, 2).out_proj, torch.nn.Linear)
+        True
+        >>> gs.nn.stands_for(torch.nn.LazyLinear(8), torch.nn.Linear)
+        False
     """
     if "forward" in vars(module):
         return False
@@ -57,10 +63,18 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Conversion:
-    """What ``owner`` did to a model. Its text is a table.
+    """What a conversion (``owner``) did to a model; its text is a table.
 
-    ``converted``: the layers exchanged or made another class. ``left``: every other module of the model whose own
-    matrix products PyTorch computes, with the reason; layers of gemmsim that were there before are in neither.
+    ``converted`` lists the layers that were replaced or given another class. ``left`` lists every other module whose
+    own matrix products PyTorch computes, with the reason. Layers of gemmsim that were there before are in neither
+    list.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Bilinear(8, 8, 2))
+        >>> print(gs.nn.Conversion.of("my_tool", model, {"0": "Linear"}))
+        my_tool: 1 converted, 1 left
+          0  Linear -> Linear
+          1  Bilinear: left to PyTorch, no layer of this converter
     """
 
     owner: str
@@ -75,11 +89,18 @@ class Conversion:
         converted: Mapping[str, str],
         why: Callable[[str, nn.Module], tuple[str, bool]] | None = None,
     ) -> Conversion:
-        """The table of ``model`` as it is now.
+        """Return the table of ``model`` as it is now.
 
         Args:
-            converted: name of a layer in the model, and the name of its class before.
-            why: reason why a layer was left, and whether that is what was asked for; default: no layer for it.
+            converted: maps the name of a layer in the model to the name of its class before the conversion.
+            why: gives the reason why a layer was left, and whether the caller asked for that; by default a layer is
+                left because the converter does not handle its class.
+
+        Example:
+            >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2))
+            >>> report = gs.nn.Conversion.of("my_tool", model, {"0": "Linear"})
+            >>> [one.name for one in report.converted], [one.name for one in report.left]
+            (['0'], ['1'])
         """
         rows = [Converted(name, kind, _kind(model.get_submodule(name))) for name, kind in converted.items()]
         left = []
@@ -99,9 +120,15 @@ class Conversion:
     def watched(
         cls, owner: str, model: nn.Module, why: Callable[[str, nn.Module], tuple[str, bool]] | None = None
     ) -> Iterator[None]:
-        """Find out what the body does to ``model``, and log it (``tell``); undo it where the body raises.
+        """Record what the body of the ``with`` statement does to ``model`` and log it (``tell``); undo it if the body
+        raises.
 
         ``why``: as in ``of``.
+
+        Example:
+            >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))
+            >>> with gs.nn.Conversion.watched("my_tool", model):
+            ...     model[0] = gs.nn.QLinear.from_float(model[0], "e4m3 : fp32")
         """
         before = {name: (module, _kind(module)) for name, module in model.named_modules()}
         with unchanged_on_error(model):
@@ -115,9 +142,15 @@ class Conversion:
         cls.of(owner, model, converted, why).tell()
 
     def tell(self, report: Callable[[Conversion], Any] | None = None) -> Conversion:
-        """Call ``report`` with this table; without one log it to "gemmsim".
+        """Call ``report`` with this table; without ``report``, log it to the logger "gemmsim".
 
-        As a warning where a layer was left that nobody asked to leave, else as information.
+        The level is WARNING if a layer was left that nobody excluded, and INFO otherwise.
+
+        Example:
+            >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))
+            >>> report = gs.nn.Conversion.of("my_tool", model, {"0": "Linear"}).tell(print)
+            my_tool: 1 converted, 0 left
+              0  Linear -> Linear
         """
         if report is not None:
             report(self)

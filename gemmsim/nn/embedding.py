@@ -15,7 +15,17 @@ __all__ = ["QEmbedding"]
 
 
 class QEmbedding(WithQuants, nn.Embedding):
-    """``torch.nn.Embedding`` with ``fwd_quant`` (of the weight) and ``bwd_quant`` (of its gradient's sums)."""
+    """``torch.nn.Embedding`` that rounds its weight with ``fwd_quant`` and the summed gradient of its weight with
+    ``bwd_quant``.
+
+    ``state_dict`` holds the weight without rounding.
+
+    Example:
+        >>> layer = gs.nn.QEmbedding.from_float(torch.nn.Embedding.from_pretrained(torch.tensor([[0.3, 1.7]])), "e2m1")
+        >>> layer(torch.tensor([0, 0]))
+        tensor([[0.5000, 1.5000],
+                [0.5000, 1.5000]])
+    """
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,

@@ -32,7 +32,16 @@ _frame = sys._getframe
 
 
 class NotCalledError(RuntimeError):
-    """An emulated layer whose weight is about to be multiplied by a module of PyTorch that never calls the layer."""
+    """Raised when a module of PyTorch is about to multiply with the weight of an emulated layer that it never calls.
+
+    Example:
+        >>> attention = torch.nn.MultiheadAttention(8, 2)
+        >>> attention.out_proj = gs.nn.QLinear(8, 8, spec="e4m3 : fp32")
+        >>> attention(*[torch.ones(3, 8)] * 3)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.nn.emulated_marker.NotCalledError: nn.MultiheadAttention that multiplies with its ...
+    """
 
 
 class _Signature:
@@ -63,17 +72,23 @@ class _Direct:
 
 
 class Emulated(Whole, _Direct):
-    """A module that must be called, because its ``forward`` is not what its weights alone say.
+    """Base class of modules that must be called, because ``forward`` does more than a product with their weights.
 
     ``torch.nn.TransformerEncoder``, ``TransformerEncoderLayer`` and ``MultiheadAttention`` read the weights of their
-    children and compute in their place: in evaluation without gradients all of them, and ``out_proj`` always. All
-    layers and quantisers of gemmsim have this mark; give it to your own
-    (``class MyLinear(gemmsim.nn.Emulated, torch.nn.Linear)``).
+    children and compute the result themselves. All three do so in evaluation without gradients; attention never calls
+    its ``out_proj``. All layers and quantisers of gemmsim derive from this class. You can derive your own layers from
+    it, too: ``class MyLinear(gemmsim.nn.Emulated, torch.nn.Linear)``.
 
-    A module with it has a forward pre-hook that does nothing: ``TransformerEncoderLayer`` calls its children where one
-    of them has a hook. ``nn.MultiheadAttention`` gets ``NotCalledError`` (RuntimeError) when it asks for the weight of
-    such a module as its ``out_proj``, and a nested tensor that the module cannot compute is a ``ShapeError``; after
-    ``call_children`` both compute. The mark adds nothing to ``state_dict``. ``torch.fx`` keeps such a module whole.
+    An emulated module has a forward pre-hook that does nothing, because ``TransformerEncoderLayer`` calls children
+    that have hooks. ``nn.MultiheadAttention`` gets ``NotCalledError`` (a RuntimeError) when it reads the weight of an
+    emulated ``out_proj``. A nested tensor that the module cannot compute raises ``ShapeError``. After
+    ``call_children`` both work. The class adds nothing to ``state_dict``, and ``torch.fx`` does not trace into such a
+    module.
+
+    Example:
+        >>> MyLinear = type("MyLinear", (gs.nn.Emulated, torch.nn.Linear), {})
+        >>> isinstance(gs.nn.QLinear(4, 2), gs.nn.Emulated), len(MyLinear(4, 2)._forward_pre_hooks)
+        (True, 1)
     """
 
     __signature__: Any = _Signature()

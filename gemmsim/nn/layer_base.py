@@ -46,11 +46,11 @@ def bias_argument(bias: bool) -> dict[str, Any]:
 
 
 class HasSpec:
-    """Mixin of modules whose attribute ``formats`` is what the argument ``spec`` says, and can be called so, too."""
+    """Mixin of modules with an attribute ``formats``, also named ``spec``, that the argument ``spec`` sets."""
 
     @property
     def spec(self) -> Any:
-        """``formats``, and assigned as the argument is."""
+        """``formats``; you may assign whatever the argument takes."""
         return self.formats
 
     @spec.setter
@@ -71,7 +71,14 @@ class WithFormats(HasSpec, Emulated):
     @classmethod
     @takes_spec("formats")
     def from_float(cls: type[_F], module: nn.Module, spec: Any = None) -> _F:
-        """This module, computing as ``spec`` says, in place of ``module``, whose parameters and settings it shares."""
+        """Return a module computed as ``spec`` says that shares the parameters and settings of ``module``.
+
+        ``formats``, the former keyword for ``spec``, is deprecated.
+
+        Example:
+            >>> gs.nn.QSoftmax.from_float(torch.nn.Softmax(dim=-1), "e4m3").dim
+            -1
+        """
         new = adopt(cls, module)  # type: ignore[type-var]
         new.formats = cls._read(spec)
         return new
@@ -119,7 +126,12 @@ class WithQuants(HasQuants, Emulated):
     def from_float(
         cls: type[_Q], module: nn.Module, fwd_quant: QuantLike | None = None, bwd_quant: QuantLike | None = None
     ) -> _Q:
-        """This module in place of ``module``, of which it shares parameters, buffers and settings."""
+        """Return a module with these quantisers that shares the parameters, buffers and settings of ``module``.
+
+        Example:
+            >>> gs.nn.QAvgPool2d.from_float(torch.nn.AvgPool2d(2), fwd_quant="e4m3")
+            QAvgPool2d(kernel_size=2, stride=2, padding=0, fwd_quant=e4m3)
+        """
         new = adopt(cls, module)  # type: ignore[type-var]
         new._put(fwd_quant, bwd_quant)
         return new

@@ -69,8 +69,16 @@ class _Linear(AffineModule):
 class QLinear(_Linear, nn.Linear):
     """``torch.nn.Linear(in_features, out_features, bias, device, dtype)`` computed as ``spec`` says.
 
-    ``spec``: a string, ``GemmSpec``, accumulator, cast or ``QAffineFormats``; None is PyTorch's own. Values and errors
-    are those of ``gemmsim.qlinear``. (``formats``, its former keyword, is deprecated.)
+    ``spec`` is a string, ``GemmSpec``, accumulator, cast or ``QAffineFormats``; None computes PyTorch's own product.
+    The values and errors are those of ``gemmsim.qlinear``. ``formats``, the former keyword of this argument, is
+    deprecated.
+
+    Example:
+        >>> layer = gs.nn.QLinear(4096, 1, bias=False, spec=":e5m10")  # an fp16 accumulator
+        >>> layer.weight.data.fill_(1).shape
+        torch.Size([1, 4096])
+        >>> layer(torch.ones(4096)).item()  # in fp16, 2048 + 1 is 2048
+        2048.0
     """
 
     float_class = nn.Linear
@@ -78,7 +86,13 @@ class QLinear(_Linear, nn.Linear):
 
 class QLazyLinear(_Linear, nn.LazyLinear):
     """``torch.nn.LazyLinear(out_features, bias, device, dtype)`` with ``spec``; its first input makes it a
-    ``QLinear``."""
+    ``QLinear``.
+
+    Example:
+        >>> layer = gs.nn.QLazyLinear(2, spec="e4m3 : e5m10")
+        >>> layer(torch.ones(3, 8)).shape, type(layer).__name__, layer.in_features
+        (torch.Size([3, 2]), 'QLinear', 8)
+    """
 
     cls_to_become = QLinear
     float_class = nn.Linear

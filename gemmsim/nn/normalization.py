@@ -17,7 +17,15 @@ __all__ = ["QBatchNorm1d", "QBatchNorm2d", "QBatchNorm3d", "QGroupNorm", "QLayer
 
 
 class QLayerNorm(WithFormats, nn.LayerNorm):
-    """``torch.nn.LayerNorm`` with ``spec`` (``QLayerNormFormats``): ``gemmsim.qlayernorm`` of its parameters."""
+    """``torch.nn.LayerNorm`` whose steps are rounded as ``spec`` says: a ``QLayerNormFormats``, or one format for
+    every step.
+
+    The values, errors and special values are those of ``gemmsim.qlayernorm`` with the layer's parameters.
+
+    Example:
+        >>> gs.nn.QLayerNorm(4, spec="e4m3")(torch.tensor([1.0, 2.0, 3.0, 4.0])).detach()
+        tensor([-1.3750, -0.4375,  0.4375,  1.3750])
+    """
 
     _KIND = QLayerNormFormats
 
@@ -34,7 +42,15 @@ class QLayerNorm(WithFormats, nn.LayerNorm):
 
 
 class QRMSNorm(WithFormats, nn.RMSNorm):
-    """``torch.nn.RMSNorm`` with ``spec`` (``QLayerNormFormats``)."""
+    """``torch.nn.RMSNorm`` whose steps are rounded as ``spec`` says: a ``QLayerNormFormats``, or one format for every
+    step.
+
+    The values, errors and special values are those of ``gemmsim.qrmsnorm`` with the layer's parameters.
+
+    Example:
+        >>> gs.nn.QRMSNorm(4, spec="e4m3")(torch.tensor([1.0, 2.0, 3.0, 4.0])).detach()
+        tensor([0.3750, 0.7500, 1.1250, 1.5000])
+    """
 
     _KIND = QLayerNormFormats
 
@@ -51,7 +67,16 @@ class QRMSNorm(WithFormats, nn.RMSNorm):
 
 
 class QGroupNorm(WithFormats, nn.GroupNorm):
-    """``torch.nn.GroupNorm`` with ``spec`` (``QLayerNormFormats``)."""
+    """``torch.nn.GroupNorm`` whose steps are rounded as ``spec`` says: a ``QLayerNormFormats``, or one format for
+    every step.
+
+    The values, errors and special values are those of ``gemmsim.qgroupnorm`` with the layer's parameters.
+
+    Example:
+        >>> layer = gs.nn.QGroupNorm(2, 4, spec="e4m3")  # two groups of two channels
+        >>> layer(torch.tensor([[1.0, 2.0, 30.0, 40.0]])).detach()
+        tensor([[-1.0000,  1.0000, -1.2500,  0.8125]])
+    """
 
     _KIND = QLayerNormFormats
 
@@ -94,12 +119,36 @@ class _QBatchNorm(WithQuants):
 
 
 class QBatchNorm1d(_QBatchNorm, nn.BatchNorm1d):
-    """``torch.nn.BatchNorm1d`` with ``fwd_quant`` and ``bwd_quant``; (N, C) or (N, C, L)."""
+    """``torch.nn.BatchNorm1d`` with ``fwd_quant`` and ``bwd_quant``, for inputs (N, C) or (N, C, L).
+
+    The values and errors are those of ``gemmsim.qbatchnorm`` with the layer's parameters and buffers.
+
+    Example:
+        >>> layer = gs.nn.QBatchNorm1d(1, fwd_quant="e4m3")
+        >>> layer(torch.tensor([[1.0], [2.0], [4.0]])).detach().flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
 
 class QBatchNorm2d(_QBatchNorm, nn.BatchNorm2d):
-    """``torch.nn.BatchNorm2d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.BatchNorm2d`` with ``fwd_quant`` and ``bwd_quant``, for inputs (N, C, H, W).
+
+    The values and errors are those of ``gemmsim.qbatchnorm`` with the layer's parameters and buffers.
+
+    Example:
+        >>> layer = gs.nn.QBatchNorm2d(1, fwd_quant="e4m3").eval()  # evaluation uses the running mean 0 and variance 1
+        >>> layer(torch.tensor([[[[1.0, 3.3]]]])).detach().flatten()
+        tensor([1.0000, 3.2500])
+    """
 
 
 class QBatchNorm3d(_QBatchNorm, nn.BatchNorm3d):
-    """``torch.nn.BatchNorm3d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.BatchNorm3d`` with ``fwd_quant`` and ``bwd_quant``, for inputs (N, C, D, H, W).
+
+    The values and errors are those of ``gemmsim.qbatchnorm`` with the layer's parameters and buffers.
+
+    Example:
+        >>> layer = gs.nn.QBatchNorm3d.from_float(torch.nn.BatchNorm3d(2), fwd_quant="e5m10", bwd_quant="e5m10")
+        >>> layer(torch.ones(2, 2, 3, 3, 3)).shape
+        torch.Size([2, 2, 3, 3, 3])
+    """

@@ -16,7 +16,13 @@ __all__ = ["QAdaptiveAvgPool2d", "QAvgPool1d", "QAvgPool2d", "QAvgPool3d"]
 
 
 class QAvgPool1d(WithQuants, nn.AvgPool1d):
-    """``torch.nn.AvgPool1d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.AvgPool1d`` with ``fwd_quant`` and ``bwd_quant``; values and errors are those of
+    ``gemmsim.qavgpool``.
+
+    Example:
+        >>> gs.nn.QAvgPool1d(3, fwd_quant="e4m3")(torch.tensor([[1.0, 2.0, 2.0]]))  # 1.6667, rounded
+        tensor([[1.6250]])
+    """
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
@@ -53,17 +59,35 @@ class _QAvgPool(WithQuants):
 
 
 class QAvgPool2d(_QAvgPool, nn.AvgPool2d):
-    """``torch.nn.AvgPool2d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.AvgPool2d`` with ``fwd_quant`` and ``bwd_quant``; values and errors are those of
+    ``gemmsim.qavgpool``.
+
+    Example:
+        >>> gs.nn.QAvgPool2d(2, fwd_quant="e2m1")(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))  # the sum saturates at 6
+        tensor([[[1.5000]]])
+    """
 
 
 class QAvgPool3d(_QAvgPool, nn.AvgPool3d):
-    """``torch.nn.AvgPool3d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.AvgPool3d`` with ``fwd_quant`` and ``bwd_quant``; values and errors are those of
+    ``gemmsim.qavgpool``.
+
+    Example:
+        >>> gs.nn.QAvgPool3d(2, fwd_quant="e4m3")(torch.ones(1, 2, 4, 4, 4)).shape
+        torch.Size([1, 2, 2, 2, 2])
+    """
 
     _RANK = 3
 
 
 class QAdaptiveAvgPool2d(WithQuants, nn.AdaptiveAvgPool2d):
-    """``torch.nn.AdaptiveAvgPool2d`` with ``fwd_quant`` and ``bwd_quant``."""
+    """``torch.nn.AdaptiveAvgPool2d`` with ``fwd_quant`` and ``bwd_quant``: values are those of
+    ``gemmsim.qadaptive_avgpool``.
+
+    Example:
+        >>> gs.nn.QAdaptiveAvgPool2d(1, fwd_quant="e4m3")(torch.tensor([[[1.0, 2.0, 2.0]]]))
+        tensor([[[1.6250]]])
+    """
 
     def __init__(
         self, output_size: int | Sequence[int | None] | None, *, fwd_quant: QuantLike | None = None,

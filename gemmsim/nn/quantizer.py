@@ -16,20 +16,26 @@ __all__ = ["Quantizer"]
 
 
 class Quantizer(Emulated, nn.Module):
-    """Rounds its input going forward and the gradient going backward, which else passes straight through.
+    """Round the input in the forward pass, and the gradient in the backward pass (straight-through estimator).
 
     Args:
-        forward_number, backward_number: cast, format or name ("e4m3", "bfp(8,16)"); None rounds nothing.
-        forward_rounding, backward_rounding: in place of what the format says. Default: its own, which is "nearest"
-            unless it names another.
-        clamping_grad_zero: the gradient is zero where the forward pass clamped; for fixed point alone.
-        backward_hooks: functions of the gradient, applied in order before it is masked and rounded.
+        forward_number, backward_number: a cast, format or name ("e4m3", "bfp(8,16)"); None rounds nothing.
+        forward_rounding, backward_rounding: replace the rounding of the format. By default a format keeps its own,
+            which is "nearest" unless it names another.
+        clamping_grad_zero: set the gradient to zero where the forward pass clamped; for fixed point only.
+        backward_hooks: functions of the gradient, applied in this order before it is masked and rounded.
 
-    It has no parameters and nothing in its ``state_dict``. NaN, infinities, signed zeros, overflow and random bits are
-    those of ``gemmsim.quantizer``, which is what its ``forward`` calls.
+    The module has no parameters and adds nothing to ``state_dict``. NaN, infinities, signed zeros, overflow and
+    random bits are those of ``gemmsim.quantizer``, which ``forward`` calls.
 
     Raises:
-        FormatError: for unknown names, and for ``clamping_grad_zero`` with another forward format.
+        FormatError: for unknown names, and for ``clamping_grad_zero`` with a forward format that is not fixed point.
+
+    Example:
+        >>> x = torch.tensor([0.3, 1.7], requires_grad=True)
+        >>> (gs.nn.Quantizer("e2m1", "e5m2")(x) * torch.tensor([1.1, 2.3])).sum().backward()
+        >>> gs.nn.Quantizer("e2m1")(x).tolist(), x.grad.tolist()
+        ([0.5, 1.5], [1.0, 2.5])
     """
 
     def __init__(

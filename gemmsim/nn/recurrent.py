@@ -122,9 +122,16 @@ class _Recurrent(RecurrentModule):
 
 
 class QLSTM(_Recurrent, nn.LSTM):
-    """``torch.nn.LSTM`` (its arguments, ``PackedSequence`` too) with rounded steps: those of ``QLSTMCell``.
+    """``torch.nn.LSTM`` with its arguments and rounded steps, which are those of ``QLSTMCell``; it takes
+    ``PackedSequence``.
 
     With ``proj_size``, ``h' = qlinear(mul(o, tanh(c')), weight_hr)``. Dropout is PyTorch's own.
+
+    Example:
+        >>> layer = gs.nn.QLSTM(16, 8, num_layers=2, spec="e4m3 : e5m10", fwd_quant="e5m10", bwd_quant="e5m10")
+        >>> output, (h, c) = layer(torch.ones(5, 2, 16))
+        >>> tuple(output.shape), tuple(h.shape), tuple(c.shape)
+        ((5, 2, 8), (2, 2, 8), (2, 2, 8))
     """
 
     float_class = nn.LSTM
@@ -143,9 +150,15 @@ class QLSTM(_Recurrent, nn.LSTM):
 
 
 class QGRU(_Recurrent, nn.GRU):
-    """``torch.nn.GRU`` (its arguments, ``PackedSequence`` too) with rounded steps: those of ``QGRUCell``.
+    """``torch.nn.GRU`` with its arguments and rounded steps, which are those of ``QGRUCell``; it takes
+    ``PackedSequence``, too.
 
     Dropout is PyTorch's own.
+
+    Example:
+        >>> layer = gs.nn.QGRU(16, 8, bidirectional=True, spec="e4m3 : e5m10", fwd_quant="e5m10", bwd_quant="e5m10")
+        >>> [tuple(t.shape) for t in layer(torch.ones(5, 2, 16))]
+        [(5, 2, 16), (2, 2, 8)]
     """
 
     float_class = nn.GRU

@@ -94,10 +94,16 @@ def _check(owner: str, input: Tensor, states: tuple[Tensor, ...], sizes: tuple[i
 class QLSTMCell(RecurrentModule, nn.LSTMCell):
     """``torch.nn.LSTMCell(input_size, hidden_size, bias, device, dtype)`` with rounded steps.
 
-    Both products are ``gemmsim.qlinear(..., spec)``, biases included; then
-    ``i, f, o = sigmoid(.)``, ``g = tanh(.)`` of ``add(x product + h product)``, ``c' = add(mul(f c), mul(i g))``,
-    ``h' = mul(o, tanh(c'))``: each step the exact value rounded once by ``fwd_quant``, its gradient step by step by
-    ``bwd_quant``. Without formats and quantisers it computes what torch's computes, up to the last bits.
+    Both products are ``gemmsim.qlinear(..., spec)``, including biases. Then ``i, f, o = sigmoid(.)`` and ``g =
+    tanh(.)`` of ``add(x product + h product)``, ``c' = add(mul(f c), mul(i g))`` and ``h' = mul(o, tanh(c'))``. Each
+    step is the exact value, rounded once by ``fwd_quant``; ``bwd_quant`` rounds each step of the gradient. Without
+    formats and quantisers the cell computes what PyTorch's cell computes, except for the last bits.
+
+    Example:
+        >>> cell = gs.nn.QLSTMCell(16, 8, spec="e4m3 : e5m10", fwd_quant="e4m3")
+        >>> h, c = cell(torch.ones(3, 16))
+        >>> torch.equal(h, gs.quantize(h.detach(), "e4m3")), tuple(c.shape)
+        (True, (3, 8))
     """
 
     float_class = nn.LSTMCell
@@ -116,8 +122,13 @@ class QLSTMCell(RecurrentModule, nn.LSTMCell):
 class QGRUCell(RecurrentModule, nn.GRUCell):
     """``torch.nn.GRUCell(input_size, hidden_size, bias, device, dtype)`` with rounded steps.
 
-    Both products are ``gemmsim.qlinear(..., spec)``, biases included; then ``r, z = sigmoid(add(. + .))``,
-    ``n = tanh(add(. + mul(r, .)))``, ``h' = add(mul(sub(1 - z), n), mul(z, h))``; roundings as ``QLSTMCell``.
+    Both products are ``gemmsim.qlinear(..., spec)``, including biases. Then ``r, z = sigmoid(add(. + .))``, ``n =
+    tanh(add(. + mul(r, .)))``, ``h' = add(mul(sub(1 - z), n), mul(z, h))``. The roundings are those of ``QLSTMCell``.
+
+    Example:
+        >>> cell = gs.nn.QGRUCell.from_float(torch.nn.GRUCell(16, 8), "e4m3 : e5m10", "e5m10", "e5m10")
+        >>> cell(torch.ones(3, 16)).shape
+        torch.Size([3, 8])
     """
 
     float_class = nn.GRUCell

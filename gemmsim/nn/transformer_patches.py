@@ -30,22 +30,29 @@ _OUTER = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.TransformerDecod
 
 
 def call_children(model: nn.Module) -> nn.Module:
-    """``model`` itself, in which PyTorch's transformer modules call every emulated layer inside them, in every mode.
+    """Return ``model`` itself, in which PyTorch's transformer modules call every emulated layer inside them, in every
+    mode.
 
-    For layers that were put by hand into ``nn.TransformerEncoder``, ``nn.TransformerEncoderLayer``,
-    ``nn.TransformerDecoderLayer`` or ``nn.MultiheadAttention``; the converters of gemmsim call it themselves. Of these
-    modules, those with an emulated layer, a quantiser, a hook of gemmsim or an ``MXTensor`` anywhere inside compute in
-    evaluation what they compute in training, bit for bit. An attention gets a class made from its own, with the same
-    name; ``isinstance``, ``state_dict``, copies and pickles are as before. Modules that became ``Emulated`` by an
-    assignment to ``__class__`` get their hook. Calling it again changes nothing more.
-    Modules without such layers inside stay as they are.
+    Use it for layers that you put into ``nn.TransformerEncoder``, ``nn.TransformerEncoderLayer``,
+    ``nn.TransformerDecoderLayer`` or ``nn.MultiheadAttention`` yourself; the converters of gemmsim call it. It
+    changes those of these modules that contain an emulated layer, a quantiser, a hook of gemmsim or an ``MXTensor``.
+    They then compute the same bits in evaluation as in training. An attention gets a class that is derived from its
+    own and has the same name; ``isinstance``, ``state_dict``, copies and pickles work as before. Modules that became
+    ``Emulated`` by an assignment to ``__class__`` get their hook. A second call changes nothing more. Modules without
+    such layers do not change.
 
-    Nothing is packed into nested tensors: positions that ``src_key_padding_mask`` hides have values, as in training. An
-    attention called with nested tensors raises ``ShapeError``. Subclasses whose ``forward`` does not call PyTorch's are
-    not reached.
+    No inputs are packed into nested tensors: positions that ``src_key_padding_mask`` hides have values, as in
+    training. An attention that is called with nested tensors raises ``ShapeError``. The function does not reach
+    subclasses whose ``forward`` does not call PyTorch's.
 
     Raises:
-        DTypeError: for anything but a module.
+        DTypeError: if ``model`` is not a module.
+
+    Example:
+        >>> block = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> block.linear1 = gs.nn.QLinear.from_float(block.linear1, "e4m3 : fp32")
+        >>> gs.nn.call_children(block) is block
+        True
     """
     if not isinstance(model, nn.Module):
         asked = f"call_children: model={model!r} of type {type(model).__name__}"

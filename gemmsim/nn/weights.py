@@ -53,7 +53,15 @@ _HOOKS = (
 
 
 class ComputedWeightError(TypeError):
-    """A layer whose weight or bias is no parameter, where one is taken over or written to."""
+    """Raised when a layer's weight or bias is not a parameter but the operation must share it or write to it.
+
+    Example:
+        >>> layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(8, 8))
+        >>> gs.mx.MXLinear.from_float(layer, "mxfp8_e4m3")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.nn.weights.ComputedWeightError: MXLinear.from_float of a ParametrizedLinear: parametrised ...
+    """
 
 
 def computed_parameter(module: nn.Module, *names: str) -> str:

@@ -1,4 +1,4 @@
-"""Optimizers whose states and weights are numbers of a format: subclasses of ``torch.optim``'s, with their arguments.
+"""Optimizers that round their states and weights to a format: subclasses of ``torch.optim``'s, with their arguments.
 
 gemmsim.optim.QSGD(model.parameters(), lr=0.1, momentum=0.9, momentum_quant="bf16", acc_quant="bf16/sr16")
 gemmsim.optim.QOptim(torch.optim.AdamW(model.parameters()), weight_quant="e4m3", acc_quant="bf16")

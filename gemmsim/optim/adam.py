@@ -101,20 +101,26 @@ def _rate_and_denominator(
 
 
 class QAdam(_AdamSteps, torch.optim.Adam):
-    """``torch.optim.Adam`` whose moments and weights are rounded at each update.
+    """``torch.optim.Adam`` that rounds its moments and the weights at each update.
 
     Args:
         params, lr, betas, eps, weight_decay, amsgrad, maximize: those of ``torch.optim.Adam``.
         acc_quant: rounding of the weights after PyTorch's update: ``w = acc_quant(w + 0 * 0)``.
-        momentum_quant: rounding of both moments: ``m = momentum_quant(beta1 * m + (1 - beta1) * g)``,
-            ``v = momentum_quant(beta2 * v + (1 - beta2) * g^2)``. The largest v of amsgrad is one of these.
-        compensated: keep what each update of a weight lost, and make up for it in the next one: ``w - rate * (m /
-            denominator)`` by Kahan's scheme, every operation rounded by acc_quant.
+        momentum_quant: rounding of both moments: ``m = momentum_quant(beta1 * m + (1 - beta1) * g)``, ``v =
+            momentum_quant(beta2 * v + (1 - beta2) * g^2)``. The largest v of amsgrad is one of these.
+        compensated: keep the rounding error of each update of a weight and add it to the next update: ``w - rate * (m
+            / denominator)`` with Kahan summation, every operation rounded by acc_quant.
 
     Quantisers, states, random bits, special values and errors are those of ``QSGD``. Without quantisers every weight
     has the bits that ``torch.optim.Adam`` gives. ``beta * state``, ``g^2`` and everything between the moments and the
-    update are PyTorch's, in float32 (float64).
+    update are PyTorch's, in float32 (float64 for float64 weights).
     Source: docs/reference/optim.md#one-rounding-per-update.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)
+        >>> loss = gs.optim.QAdam([w], lr=1e-3, acc_quant="bf16").step()
+        >>> w.item()  # 1 - 0.001 rounds to 1 in bfloat16
+        1.0
     """
 
     def __init__(
@@ -137,10 +143,17 @@ class QAdam(_AdamSteps, torch.optim.Adam):
 
 
 class QAdamW(_AdamSteps, torch.optim.AdamW):
-    """``torch.optim.AdamW`` whose moments and weights are rounded at each update.
+    """``torch.optim.AdamW`` that rounds its moments and the weights at each update.
 
-    As ``QAdam``, but weights decay by ``w = (1 - lr * weight_decay) * w`` before the update, and ``weight_decay`` is
-    1e-2 by default. With ``compensated`` the decay is ``lr * weight_decay * w``, one more term of the update.
+    As ``QAdam``, except that weights decay by ``w = (1 - lr * weight_decay) * w`` before the update, and
+    ``weight_decay`` is 1e-2 by default. With ``compensated`` the decay is ``lr * weight_decay * w``, one more term of
+    the update.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)
+        >>> loss = gs.optim.QAdamW([w], lr=1e-2, acc_quant="bf16/sr16", momentum_quant="bf16", seed=0).step()
+        >>> w.item()  # one of the two neighbours of 0.9899 in bfloat16
+        0.9921875
     """
 
     def __init__(

@@ -14,35 +14,45 @@ __all__ = ["QSGD"]
 
 
 class QSGD(StatesMixin, torch.optim.SGD):
-    """``torch.optim.SGD`` whose momentum and weights are rounded at each update.
+    """``torch.optim.SGD`` that rounds momentum and weights at each update.
 
     Args:
         params, lr, momentum, dampening, weight_decay, nesterov, maximize: those of ``torch.optim.SGD``.
         momentum_quant: rounding of the momentum: ``buf = momentum_quant(momentum * buf + (1 - dampening) * d)``.
         acc_quant: rounding of the weights: ``w = acc_quant(w - lr * d)``.
-        compensated: keep what each update of a weight lost, in acc_quant too, and make up for it in the next one.
-        seed: of the random bits of stochastic roundings; None draws from torch's generator. With a seed they are a
-            function of it, the number of steps and the parameter's place: processes with equal gradients, as DDP makes
-            them, keep equal weights.
+        compensated: keep the rounding error of each update of a weight, rounded by acc_quant too, and add it to the
+            next update.
+        seed: seed of the random bits of stochastic roundings; None takes them from torch's generator. With a seed
+            they are a function of the seed, the number of steps and the position of the parameter. Processes with
+            equal gradients, as in DDP, therefore keep equal weights.
 
     A quantiser is a cast, a format, a string ("bf16/sr16": stochastic), a pair (format, rounding), or a function of
-    three tensors that returns x + y * z rounded. With a format the update ``x + y * z`` is rounded once from its exact
-    value (see ``multiply_add``); ``momentum * buf`` and ``d = grad + weight_decay * w`` are PyTorch's, in float32 (in
-    float64 for float64 weights). The first momentum is ``momentum_quant(0 + d * 1)``. None is PyTorch's own
-    update: without quantisers every weight has the bits that ``torch.optim.SGD`` gives.
+    three tensors that returns x + y * z rounded. With a format the update ``x + y * z`` is rounded once from its
+    exact value (see ``multiply_add``). ``momentum * buf`` and ``d = grad + weight_decay * w`` are PyTorch's, in
+    float32 (in float64 for float64 weights). The first momentum is ``momentum_quant(0 + d * 1)``. None is PyTorch's
+    own update: without quantisers every weight has the bits that ``torch.optim.SGD`` gives.
 
-    Gradients are read, never written. States keep torch's names, so ``state_dict`` goes both ways, with
-    ``compensation`` beside them; quantisers are not part of it. Without a seed stochastic roundings draw from torch's
-    default CPU generator: saving its state with the optimizer's makes a resumed run repeat the bits. With one,
-    ``state_dict`` counts the steps (``rounding_steps`` of the groups), which is all that a resumed run needs. NaN and
-    infinite gradients reach weights as IEEE 754 says, overflow as the cast says. A format has to fit the weights'
-    dtype, which holds weights and momentum: of wider ones use ``QOptim``, whose master copies are as wide.
+    The optimizer reads gradients and never writes them. States keep torch's names, so ``state_dict`` can be exchanged
+    with ``torch.optim.SGD`` in both directions; ``compensation`` is an additional state, and quantisers are not part
+    of it. Without a seed, stochastic roundings use torch's default CPU generator: save its state with the
+    optimizer's, and a resumed run repeats the bits. With a seed, ``state_dict`` counts the steps (``rounding_steps``
+    of the groups), which is all that a resumed run needs.
+
+    NaN and infinite gradients reach weights as in IEEE 754; overflow is that of the cast. The weights' dtype holds
+    weights and momentum, so it must hold every number of the format; for wider formats use ``QOptim``, whose master
+    copies are wide enough.
     Source: docs/reference/optim.md#one-rounding-per-update.
 
     Raises:
         OptimizerError: for other quantisers, for formats that the weights' dtype does not hold, and for sparse or
             complex gradients.
         ValueError: for arguments that ``torch.optim.SGD`` refuses.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.ones(2)); w.grad = torch.tensor([1e-3, 1e-2])
+        >>> loss = gs.optim.QSGD([w], lr=1.0, acc_quant="bf16").step()
+        >>> w.detach()  # bfloat16 has no number between 1 - 2**-8 and 1
+        tensor([1.0000, 0.9883])
     """
 
     def __init__(
@@ -67,10 +77,15 @@ class QSGD(StatesMixin, torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One update; the closure's loss, if one is given.
+        """Update the parameters once; return the closure's loss, or None without a closure.
 
         Raises:
             OptimizerError: for gradients and formats that the class names.
+
+        Example:
+            >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)
+            >>> gs.optim.QSGD([w], lr=0.1, acc_quant="bf16").step(lambda: 2.5), w.item()  # 0.9 in bfloat16
+            (2.5, 0.8984375)
         """
         loss = evaluate(closure)
         self._begin_step()

@@ -37,7 +37,14 @@ TensorQuant: TypeAlias = Callable[[Tensor], Tensor]
 
 
 class OptimizerError(TypeError, AssertionError):
-    """An optimizer, gradient or quantiser that these optimizers do not take. Also an ``AssertionError``."""
+    """Raised for an optimizer, gradient or quantiser that these optimizers do not take. Also an ``AssertionError``.
+
+    Example:
+        >>> gs.optim.QSGD([torch.nn.Parameter(torch.ones(1))], acc_quant=3)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.optim.steps.OptimizerError: QSGD: acc_quant=3 (cast 3 of type int; allowed: a name, a ...
+    """
 
 
 class Rounded:
@@ -106,15 +113,20 @@ def _read(owner: str, name: str, quant: Any, wrap: Callable[[Any, str | None], A
 def multiply_add(x: Tensor, y: Tensor, z: Tensor | float, fmt: Any = None, *, seed: int | None = None) -> Tensor:
     """``x + y * z`` rounded once to ``fmt``, elementwise, in ``x``'s dtype.
 
-    ``y`` and ``z`` broadcast to ``x``'s shape; a number ``z`` is rounded to float32 first (float64 for float64 x), as
-    PyTorch's operators do. ``fmt`` is a cast, format or name; None computes in that dtype, product rounded first.
-    ``seed``: of the random bits of a stochastic ``fmt``, None for torch's generator.
+    ``y`` and ``z`` broadcast to ``x``'s shape. A number ``z`` is rounded to float32 first (float64 for float64 x), as
+    PyTorch's operators do. ``fmt`` is a cast, format or name; None computes in that dtype and rounds the product
+    first. ``seed`` is that of the random bits of a stochastic ``fmt``; None takes torch's generator.
 
-    Exact for operands of float32 and narrower: the product is exact in float64, the sum is rounded to odd there, which
-    the one rounding to ``fmt`` does not notice (Boldo and Melquiond, IEEE Trans. Computers 57(4), 2008) as long as its
-    significand and random bits are 51 together; a format with more is rounded from that float64 sum. In float64 the
-    product is rounded to float64 first. NaN, infinities and -0 are IEEE 754's for the sum; overflow, and the rounding
-    to ``x``'s dtype where it does not hold ``fmt``, are those of ``gemmsim.quantize``. No gradient.
+    The result is correctly rounded for operands of float32 and narrower. The product is exact in float64, and the sum
+    is rounded to odd there. The one rounding to ``fmt`` is then correct (Boldo and Melquiond, IEEE Trans. Computers
+    57(4), 2008) as long as its significand and random bits are 51 together; a format with more is rounded from that
+    float64 sum. In float64 the product is rounded to float64 first. NaN, infinities and -0 are those of IEEE 754 for
+    the sum. Overflow, and the rounding to ``x``'s dtype if it does not hold ``fmt``, are those of
+    ``gemmsim.quantize``. There is no gradient.
+
+    Example:
+        >>> gs.optim.multiply_add(torch.ones(2), torch.tensor([1e-3, 1e-2]), -1.0, "bf16")
+        tensor([1.0000, 0.9883])
     """
     work = work_dtype(x)
     factor = z if isinstance(z, Tensor) else torch.tensor(z, dtype=work, device=x.device)

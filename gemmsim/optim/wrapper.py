@@ -24,31 +24,39 @@ _MOMENTA = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
 
 class QOptim(SeededRoundings):
-    """``optim``, an SGD, Adam or AdamW of ``torch.optim``, with gradients, states and weights rounded around its step.
+    """Wrap ``optim``, an SGD, Adam or AdamW of ``torch.optim``, and round gradients, states and weights around its
+    step.
 
     Args:
-        optim: the optimizer; its parameter groups and states are this one's too.
+        optim: the optimizer; this object shares its parameter groups and states.
         weight_quant: rounding of the weights that the network then computes with.
         grad_quant: rounding of gradients, in place, before the step.
-        momentum_quant: rounding of momentum or moments, amsgrad's maximum included, after the step.
-        acc_quant: rounding of a master copy of the weights. Where it is given, the step updates the copy, and
-            ``weight_quant`` rounds from it: ``w = weight_quant(acc_quant(w_master - update))``. Where the weights'
-            dtype does not hold its numbers, as "fp32" of weights in bfloat16, copies, the step and its states are in
-            float32 (float64).
-        seed: of the random bits of stochastic roundings, as in ``QSGD``.
+        momentum_quant: rounding of momentum or moments, including amsgrad's maximum, after the step.
+        acc_quant: rounding of a master copy of the weights. If given, the step updates the copy, and ``weight_quant``
+            rounds from it: ``w = weight_quant(acc_quant(w_master - update))``. If the weights' dtype does not hold
+            its numbers, as "fp32" for weights in bfloat16, then copies, the step and its states are in float32
+            (float64).
+        seed: seed of the random bits of stochastic roundings, as in ``QSGD``.
 
-    A quantiser is a cast, a format, a string, a pair (format, rounding), or a function from tensor to tensor.
-    The order of a step: closure, gradients, weights from their master copies, the step of ``optim``, master copies,
-    weights, states. Before the first step weights are their own master copies. Parameters without a gradient are
-    passed over. Without quantisers it is ``optim``, bit for bit.
+    A quantiser is a cast, a format, a string, a pair (format, rounding), or a function from tensor to tensor. The
+    order of a step: closure, gradients, weights from their master copies, the step of ``optim``, master copies,
+    weights, states. Before the first step, weights are their own master copies. Parameters without a gradient are
+    skipped. Without quantisers the result is that of ``optim``, bit for bit.
 
-    Learning-rate schedulers take it as any optimizer. ``state_dict`` is that of ``optim``, master copies included (as
-    state ``master``); a resumed run repeats the bits, those of stochastic roundings if torch's generator is restored.
+    Learning-rate schedulers accept it like any optimizer. ``state_dict`` is that of ``optim``, including master
+    copies (as state ``master``). A resumed run repeats the bits; for stochastic roundings this needs the state of
+    torch's generator.
     Source: docs/reference/optim.md#qoptim.
 
     Raises:
-        OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``. In
-            ``step``, without ``acc_quant``, for formats whose numbers the weights' dtype does not hold.
+        OptimizerError: for another optimizer, and for other quantisers. Also a ``TypeError``, an ``AssertionError``.
+            In ``step``, without ``acc_quant``, for formats whose numbers the weights' dtype does not hold.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)
+        >>> optimizer = gs.optim.QOptim(torch.optim.SGD([w], lr=1e-3), weight_quant="e4m3", acc_quant="fp32")
+        >>> optimizer.step(), w.item(), round(optimizer.state[w]["master"].item(), 4)
+        (None, 1.0, 0.999)
     """
 
     optim: Optimizer
@@ -82,10 +90,17 @@ class QOptim(SeededRoundings):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Any:
-        """One step; the closure's loss, if one is given. The closure runs once, with the weights as they are.
+        """Take one step; return the closure's loss, or None without a closure. The closure runs once, with the
+        present weights.
 
         Raises:
             OptimizerError: without ``acc_quant``, for formats whose numbers the weights' dtype does not hold.
+
+        Example:
+            >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.full((1,), 1.1)
+            >>> gs.optim.QOptim(torch.optim.SGD([w], lr=1.0), grad_quant="e2m1").step()
+            >>> w.grad.item(), w.item()
+            (1.0, 0.0)
         """
         loss = evaluate(closure)
         self._begin_step()
@@ -144,7 +159,14 @@ class QOptim(SeededRoundings):
                     state[name].copy_(self._rounded(parameter, self.momentum_quant, state[name]))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to ``optim`` and so to this one."""
+        """Add a group to ``optim``, whose groups are also those of this object.
+
+        Example:
+            >>> optimizer = gs.optim.QOptim(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1), "bf16")
+            >>> optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))], "lr": 0.01})
+            >>> [group["lr"] for group in optimizer.param_groups]
+            [0.1, 0.01]
+        """
         # The constructor of the base class calls this too, before there is an optim to share with.
         inner: Optimizer | None = self.__dict__.get("optim")
         if inner is None:
@@ -153,11 +175,25 @@ class QOptim(SeededRoundings):
             inner.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of ``optim``, with master copies among the states."""
+        """Return the state dict of ``optim``, with master copies among the states.
+
+        Example:
+            >>> w = torch.nn.Parameter(torch.ones(1)); w.grad = torch.ones(1)
+            >>> optimizer = gs.optim.QOptim(torch.optim.SGD([w], lr=1e-3), weight_quant="e4m3", acc_quant="fp32")
+            >>> loss, state = optimizer.step(), optimizer.state_dict()["state"][0]; sorted(state)
+            ['master']
+        """
         return self.optim.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` gave, or the state of a plain optimizer of the same class."""
+        """Load what ``state_dict`` returned, or the state of a plain optimizer of the same class.
+
+        Example:
+            >>> plain, optimizer = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=lr) for lr in (0.01, 0.1))
+            >>> gs.optim.QOptim(optimizer, weight_quant="bf16").load_state_dict(plain.state_dict())
+            >>> optimizer.param_groups[0]["lr"]
+            0.01
+        """
         self.optim.load_state_dict(state_dict)
         self._share()
         # PyTorch converts states to the weights' dtype; those that were wider stay as they were.

@@ -2,9 +2,9 @@
 
 layer = gs.nn.QLinear(64, 32, spec=gs.recipes.deepseek_v3())
 
-Each is a ``QAffineFormats``: frozen, comparable, picklable, with ``dataclasses.replace`` for variants. Those that were
-published scale their gradients, so that small ones do not vanish and large ones do not overflow; ``all_products``, for
-any spec of yours, does not. Weights, optimizer states and everything outside the three products are not theirs.
+Each is a ``QAffineFormats``: frozen, comparable and picklable; ``dataclasses.replace`` makes variants. Published
+recipes scale their gradients, so small ones do not vanish and large ones do not overflow. ``all_products``, which takes
+any spec, does not scale. Recipes do not cover weights, optimizer states or anything else outside the three products.
 docs/howto/recipes.md compares them.
 """
 

@@ -24,19 +24,19 @@ def rules(
     keep: Sequence[str] = (),
     kept: SpecLike | None = None,
 ) -> list[tuple[str, QAffineFormats | SpecLike | None]]:
-    """Rules for ``gs.emulate`` and ``gs.convert``: ``spec`` for the linear layers of ``model``, but for some.
+    """Return rules for ``gs.emulate`` and ``gs.convert``: ``spec`` for the linear layers of ``model``, except some.
 
     Args:
         model: its ``torch.nn.Linear`` modules count in the order of ``named_modules``.
-        spec: a recipe or its word, a spec or ``QAffineFormats``.
-        first, last: how many of the first and last linear layers are kept.
+        spec: a recipe or its name, a spec or ``QAffineFormats``.
+        first, last: how many of the first and of the last linear layers are kept.
         keep: further patterns of module paths that are kept, as in ``Rule``: "lm_head", "*.attention.*".
         kept: what kept layers compute; None leaves PyTorch's own product in the dtype of their tensors.
 
-    All other products, those inside attention among them, are PyTorch's own.
+    All other products, including those inside attention, are PyTorch's own.
 
     Raises:
-        SpecError: for counts that are no integers from 0, or a model without linear layers.
+        SpecError: for counts that are not integers from 0, and for a model without linear layers.
 
     Example:
         >>> net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))

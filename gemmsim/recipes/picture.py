@@ -34,14 +34,15 @@ class _Box:
 
 @takes_spec()
 def svg(spec: QAffineFormats | SpecLike, title: str = "") -> str:
-    """The three products of ``spec`` as an SVG picture: each operand from left to right, then the sum and its result.
+    """Return the three products of ``spec`` as an SVG picture: each operand from left to right, then the sum and its
+    result.
 
     Args:
-        spec: a recipe or its word, ``QAffineFormats``, or the spec of one product with the gradient rule of layers.
+        spec: a recipe or its name, ``QAffineFormats``, or the spec of one product with the gradient rule of layers.
         title: the heading; "" for the text of the spec.
 
     Raises:
-        SpecError, FormatError: for what means nothing.
+        SpecError, FormatError: for an unknown recipe, spec or format.
 
     Example:
         >>> gs.recipes.svg("deepseek_v3").startswith("<svg")

@@ -33,17 +33,17 @@ _SPLIT_E4M3 = "scaled(promote(hw(hopper, wgmma, e4m3), 128), fp32)"
 
 @cache
 def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
-    """FP8 on Hopper with a scale for each tensor at hand: e4m3 forward, e5m2 gradients.
+    """FP8 on Hopper with current scaling of each tensor: e4m3 forward, e5m2 gradients.
 
-    A tensor is multiplied by ``448 / amax`` (57344 / amax for gradients), a binary32 number and no power of two, and
-    rounded with saturation. The forward product sums in wgmma's register of 13 fraction bits; both gradients promote it
-    to fp32 every 128 terms. The inverse scales multiply each sum.
+    A tensor is multiplied by ``448 / amax`` (57344 / amax for gradients), a binary32 number that need not be a power
+    of two, and rounded with saturation. The forward product sums in wgmma's accumulator of 13 fraction bits; both
+    gradients promote it to fp32 every 128 terms. The inverse scales multiply each sum.
 
     Args:
         margin: the largest magnitude becomes the format's largest number over 2^margin.
 
-    Left open by the source, and chosen here: infinities do not count for amax; scales are multiplied with each other in
-    binary32, and the sum with that once more rounded.
+    The source does not specify these, so gemmsim chooses: infinities do not count for amax; scales are multiplied
+    with each other in binary32, and the sum times that is rounded again.
 
     Source: NVIDIA Transformer Engine, recipe ``Float8CurrentScaling`` (``Format.HYBRID``, split accumulators in both
     backward products); Micikevicius et al., arXiv:2209.05433.
@@ -59,21 +59,21 @@ def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
 
 @cache
 def hopper_fp8_delayed(history: int = 1024, margin: int = 0) -> QAffineFormats:
-    """FP8 on Hopper with scales from the calls before: e4m3 forward, e5m2 gradients.
+    """FP8 on Hopper with scales from earlier calls: e4m3 forward, e5m2 gradients.
 
-    As ``hopper_fp8_current``, but for amax: of each layer's input, weight and output gradient that is the largest of
-    the last ``history`` training calls, the present one left out. The first call has the scale 1; numbers that have
+    As ``hopper_fp8_current``, except for amax: it is the largest of the last ``history`` training calls, without the
+    present one, of each layer's input, weight and output gradient. The first call has the scale 1; numbers that have
     grown since saturate. A layer's history is the buffer ``amax_history``.
 
     Args:
-        history: calls; 1 is the last call alone ("most recent").
+        history: number of calls; 1 is only the last call ("most recent").
         margin: the largest magnitude becomes the format's largest number over 2^margin.
 
     Raises:
-        FormatError: for a history of other than 1 to 65536 calls, a margin beyond 64.
+        FormatError: for a history that is not 1 to 65536 calls, and for a margin beyond 64.
 
-    Left open by the source, and chosen here: a call that sees no gradient leaves the gradient's history as it is; an
-    evaluation (``module.training`` False) reads the scales and changes nothing.
+    The source does not specify these, so gemmsim chooses: a call without a gradient leaves the gradient's history
+    unchanged; an evaluation (``module.training`` False) reads the scales and changes nothing.
 
     Source: NVIDIA Transformer Engine, recipe ``DelayedScaling`` (``Format.HYBRID``, ``amax_compute_algo="max"``,
     ``margin=0``, ``amax_history_len=1024``).
@@ -91,16 +91,16 @@ def hopper_fp8_delayed(history: int = 1024, margin: int = 0) -> QAffineFormats:
 def deepseek_v3() -> QAffineFormats:
     """FP8 as DeepSeek-V3 was trained: e4m3 everywhere, blocks of 1 x 128 and 128 x 128, promotion after 128 terms.
 
-    Activations and gradients have a binary32 scale for each 128 channels of each token, weights one for each 128 x 128.
-    Each product sums 128 products in wgmma's register of 13 fraction bits; that total times both scales is added to an
-    fp32 register by a fused multiply-add. The weight's gradient sums over tokens: the activation that the forward
-    product quantised along channels is quantised once more, along tokens.
+    Activations and gradients have one binary32 scale for every 128 channels of each token; weights have one for each
+    128 x 128. Each product sums 128 products in wgmma's accumulator of 13 fraction bits; a fused multiply-add adds
+    that sum times both scales to an fp32 accumulator. The weight's gradient sums over tokens: the activation that the
+    forward product quantised along channels is quantised a second time, along tokens.
 
-    Left open by the source, and chosen here: the gradient is quantised along tokens from its values as they came;
-    scales of activations are not rounded to powers of two (the report does so for some layers).
+    The source does not specify these, so gemmsim chooses: the gradient is quantised along tokens from its unquantised
+    values. Scales of activations are not rounded to powers of two (the report does so for some layers).
 
     Source: DeepSeek-V3 technical report, arXiv:2412.19437, 3.3.1 to 3.3.3 and figures 6 and 7; scales amax / 448 as
-    DeepSeek's published kernels (DeepGEMM) have them; the instruction as arXiv:2511.10909 models it.
+    in DeepSeek's published kernels (DeepGEMM); the instruction as arXiv:2511.10909 models it.
 
     Example:
         >>> print(gs.recipes.deepseek_v3().fprop)
@@ -116,9 +116,14 @@ def deepseek_v3() -> QAffineFormats:
 def mxfp8_pretraining() -> QAffineFormats:
     """MXFP8 as published for pretraining: ``mxfp8("e4m3")`` under the name of the publication's recipe.
 
-    Embeddings, the last projection and the products inside attention stay in bf16 there: give rules for the others.
+    The publication keeps embeddings, the last projection and the products inside attention in bf16: use ``rules`` to
+    apply the recipe only to the other layers.
 
     Source: Mishra et al., "Recipes for pre-training LLMs with MXFP8", arXiv:2506.08027.
+
+    Example:
+        >>> gs.recipes.mxfp8_pretraining() == gs.recipes.mxfp8("e4m3")
+        True
     """
     return mxfp8("e4m3")
 
@@ -127,22 +132,30 @@ def mxfp8_pretraining() -> QAffineFormats:
 def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
     """NVFP4 as published for pretraining: 16 x 16 blocks of weights, stochastic gradients, transforms before wgrad.
 
-    Elements are e2m1 under e4m3 scales and one binary32 scale a tensor. Weights have a scale for each 16 x 16, so that
-    the forward product and dgrad multiply the same numbers; activations and gradients one for 16 terms along each sum.
-    Gradients are rounded stochastically, everything else to nearest even. Before wgrad both operands are transformed by
-    a Hadamard matrix of 16 terms (tokens) with random signs. Products are those of Blackwell's mxf4nvf4 instruction.
+    Elements are e2m1 with e4m3 scales and one binary32 scale for the tensor. Weights have one scale for each 16 x 16,
+    so the forward product and dgrad multiply the same numbers. Activations and gradients have one for every 16 terms
+    along each reduction dimension. Gradients are rounded stochastically, everything else to nearest even. Before
+    wgrad both operands are transformed by a Hadamard matrix of 16 terms (tokens) with random signs. Products are
+    those of Blackwell's mxf4nvf4 instruction.
 
     Args:
-        signs: seed of the signs, the same ones in all layers and steps.
+        signs: seed of the signs, which are the same in all layers and steps.
 
     Raises:
-        SpecError: for signs that are no seed.
+        SpecError: for signs that are not a seed.
 
-    Left open by the source, and chosen here: how many random bits (16), the order of the matrix (Sylvester's), the
-    transform's precision (an exact sum, rounded to binary32). About 15 % of the linear layers, most of them last ones,
-    embeddings, the last projection and attention's own products stay in bf16 there: give rules for the others.
+    The source does not specify these, so gemmsim chooses: the number of random bits (16), the order of the matrix
+    (Sylvester's), the transform's precision (an exact sum, rounded to binary32). The publication keeps about 15 % of
+    the linear layers in bf16, most of them near the end. It also keeps embeddings, the last projection and
+    attention's own products. Use ``rules`` to apply the recipe only to the other layers.
 
     Source: NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149, section 4 and figure 5.
+
+    Example:
+        >>> net = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+        >>> net = gs.convert(net, gs.recipes.rules(net, gs.recipes.nvfp4_pretraining(), last=1))
+        >>> [gs.emulation.arithmetic_of(net).config.formats(path, "linear") is None for path in "012"]
+        [False, False, True]
     """
     _check_signs("nvfp4_pretraining", signs)
     x, w, g, turned = "e2m1/sat@1x16/nvfp4", "e2m1/sat@16x16/nvfp4", "e2m1/sat/sr@1x16/nvfp4", f"/hadamard(16,{signs})"
@@ -158,21 +171,25 @@ def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
 def mxfp4_hadamard(block: int = 64, signs: int = 0) -> QAffineFormats:
     """MXFP4 backward products with Hadamard transforms and stochastic rounding; the forward product in bf16.
 
-    Both operands of dgrad and wgrad are transformed by a Hadamard matrix of ``block`` terms along the sum, with random
-    signs, scaled by 3/4 and rounded stochastically to e2m1 under a power of two for 32 values; the sums are multiplied
-    by 16/9, which makes them unbiased.
+    Both operands of dgrad and wgrad are transformed by a Hadamard matrix of ``block`` terms along the reduction
+    dimension, with random signs. They are scaled by 3/4 and rounded stochastically to e2m1 with one power of two for
+    every 32 values. The sums are multiplied by 16/9, which makes them unbiased.
 
     Args:
         block: terms of the transform, a power of two from 32 to 256.
-        signs: seed of the signs, the same ones in all layers and steps.
+        signs: seed of the signs, which are the same in all layers and steps.
 
-    Left open by the source, and chosen here: the forward product sums as Blackwell's bf16 instruction does; how many
-    random bits (16). Layers are not kept in bf16.
+    The source does not specify these, so gemmsim chooses: the forward product sums as Blackwell's bf16 instruction
+    does; random bits are 16. No layers are kept in bf16.
 
     Raises:
-        SpecError: for another block, and signs that are no seed.
+        SpecError: for another block, and for signs that are not a seed.
 
     Source: Tseng, Yu and Park, "Training LLMs with MXFP4", arXiv:2502.20586, algorithms 1 to 3.
+
+    Example:
+        >>> print(gs.recipes.mxfp4_hadamard(block=128).dgrad)
+        e2m1/sr16/sat@1x32/floor/hadamard(128,0)/gain(0.75) : hw(blackwell, mxf4, e2m1)
     """
     if block not in (32, 64, 128, 256) or isinstance(block, bool):
         asked = f"recipes.mxfp4_hadamard: block={block!r}"
@@ -193,11 +210,15 @@ def _check_signs(recipe: str, signs: object) -> None:
 def torchao_tensorwise() -> QAffineFormats:
     """torchao's float8 training, recipe "tensorwise": a scale for each tensor, e4m3 forward, e5m2 gradients.
 
-    ``scale = max / amax`` with amax at least 1e-12. The forward product uses fast accumulation (Hopper's register over
-    the whole sum), both gradients do not (promoted to fp32 every 128 terms).
+    ``scale = max / amax`` with amax at least 1e-12. The forward product uses fast accumulation (Hopper's accumulator
+    over the whole sum); both gradients do not (promoted to fp32 every 128 terms).
 
     Source: torchao.float8, ``Float8LinearConfig()`` and its documentation; the accumulators are those that
-    ``torch._scaled_mm`` asks cuBLAS for on Hopper.
+    ``torch._scaled_mm`` requests from cuBLAS on Hopper.
+
+    Example:
+        >>> gs.recipes.torchao_tensorwise().fprop.a, gs.recipes.torchao_tensorwise().dgrad.a
+        (parse('e4m3/sat@tensor/least(1e-12)'), parse('e5m2/sat@tensor/least(1e-12)'))
     """
     x, g = "e4m3/sat@tensor/least(1e-12)", "e5m2/sat@tensor/least(1e-12)"
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
@@ -205,12 +226,16 @@ def torchao_tensorwise() -> QAffineFormats:
 
 @cache
 def torchao_rowwise() -> QAffineFormats:
-    """torchao's float8 training, recipe "rowwise": a power of two for each row or column along each sum, e4m3 for all.
+    """torchao's float8 training, recipe "rowwise": e4m3 with one power of two for each row or column along each sum.
 
     ``scale = 2^floor(log2(448 / amax))`` with amax at least 1e-12. The forward product uses fast accumulation, both
     gradients do not (since torchao 0.13; before, all did).
 
     Source: torchao.float8, ``Float8LinearRecipeName.ROWWISE`` and its documentation.
+
+    Example:
+        >>> gs.recipes.torchao_rowwise().fprop.a
+        parse('e4m3/sat@row/pow2/least(1e-12)')
     """
     x = "e4m3/sat@row/pow2/least(1e-12)"
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{x} : {_SPLIT_E4M3}", wgrad=f"{x} : {_SPLIT_E4M3}")
@@ -220,10 +245,14 @@ def torchao_rowwise() -> QAffineFormats:
 def torchao_rowwise_gw_hp() -> QAffineFormats:
     """torchao's float8 training, recipe "rowwise_with_gw_hp": rowwise, and the weight's gradient in bf16.
 
-    dgrad multiplies the gradient, scaled by rows, by the weight under one scale for the tensor, without fast
+    dgrad multiplies the gradient, which is scaled by rows, by the weight with one scale for the tensor, without fast
     accumulation.
 
     Source: torchao.float8, ``Float8LinearRecipeName.ROWWISE_WITH_GW_HP`` and its documentation.
+
+    Example:
+        >>> print(gs.recipes.torchao_rowwise_gw_hp().wgrad)
+        e8m7 : hw(hopper, wgmma, e8m7)
     """
     x, w = "e4m3/sat@row/pow2/least(1e-12)", "e4m3/sat@tensor/pow2/least(1e-12)"
     return QAffineFormats(

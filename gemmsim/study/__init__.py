@@ -4,8 +4,8 @@
     summary = study.run("wang2018_fig3", "out")     # also `gemmsim study run wang2018_fig3 --out out`
     summary.ok                                      # whether its rows show what the publication says
     study.run(study.kind("growth")(spec=["e5m10", "kahan(e5m10)"], K="2^6:2^13:x2"), "mine")
-    study.names(), study.kinds()                    # what there is
-    study.register("mine", MyStudy)                 # your own: see gemmsim.study.Study
+    study.names(), study.kinds()                    # the available studies and kinds
+    study.register("mine", MyStudy)                 # add your own: see gemmsim.study.Study
 
 The studies use only the public API of gemmsim, so each is also an example of it.
 """

@@ -54,25 +54,32 @@ def capture_layers(
     roles: Sequence[str] = ("fprop",),
     loss: Callable[[Any], Tensor] | None = None,
 ) -> list[str]:
-    """Runs ``model`` once and writes the operands of its linear layers to ``path``; the names of those layers.
+    """Run ``model`` once, write the operands of its linear layers to ``path``, and return the names of those layers.
 
-    Linear layers are ``torch.nn.Linear`` and its subclasses, ``gemmsim.nn.QLinear`` among them, that the pass calls as
-    modules. The model computes as it always does, emulated layers with their formats; parameters and their gradients
-    are left as they were. Weights are those that the calls use, whoever sets them: hooks, parametrisations, the code
-    around the layer. Activation checkpointing must be off: it runs layers twice.
+    Linear layers are ``torch.nn.Linear`` and its subclasses, including ``gemmsim.nn.QLinear``, that the pass calls as
+    modules. The model computes what it always computes, emulated layers with their formats. Parameters and their
+    gradients do not change. Weights are those that the calls use, no matter what sets them: hooks, parametrisations,
+    the code around the layer. Activation checkpointing must be off, because it runs layers twice.
 
     Args:
-        inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, else ``model(inputs)``.
-        path: the file; what is there is replaced when the whole is written.
-        layers: patterns over names of modules, as ``fnmatch`` has them.
-        roles: what is needed: with dgrad or wgrad among them the backward pass runs, too.
-        loss: of the model's output, the number that is differentiated; by default the output itself if it is a single
-            number, or its attribute ``loss``.
+        inputs: a tuple for ``model(*inputs)``, a mapping for ``model(**inputs)``, otherwise ``model(inputs)``.
+        path: the file; an existing file is replaced once the new one is complete.
+        layers: patterns over names of modules, as in ``fnmatch``.
+        roles: the products whose operands are needed: with dgrad or wgrad, the backward pass runs, too.
+        loss: function of the model's output that gives the number to differentiate; by default the output itself if
+            it is a single number, or its attribute ``loss``.
 
     Raises:
-        StudyError: a pattern without a match (near names are given), no linear layer, a layer that is not called, or
-            with another weight at another call, an unknown role, no loss to differentiate, a folder that cannot be
-            made.
+        StudyError: for a pattern without a match (the message suggests names), no linear layer, a layer that is not
+            called, or with another weight at another call, an unknown role, no loss to differentiate, a folder that
+            cannot be made.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> with TemporaryDirectory() as folder:
+        ...     print(gs.study.capture_layers(model, torch.ones(3, 4), f"{folder}/operands.safetensors"))
+        ['0', '2']
     """
     for role in roles:
         if role not in ROLES:

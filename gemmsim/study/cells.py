@@ -16,11 +16,17 @@ Row = dict[str, Any]
 class Cell:
     """One point of a study's grid.
 
-    ``setting`` names what all cells of the study share (data, network, training: see ``digest``); ``spec`` is the
-    canonical string of the GemmSpec, "" where a cell has none; ``seed`` the seed of its random bits. ``columns`` are
-    further tidy columns for tables and plots, ``label`` what people call the curve it lies on. No part of the identity:
-    ``macs``, the cost in multiply-adds, ``stochastic``, and ``operands``, equal for cells that are measured on the same
-    inputs (see ``Study.inputs``).
+    ``setting`` identifies what all cells of the study share (data, network, training: see ``digest``). ``spec`` is
+    the canonical string of the GemmSpec, "" if a cell has none. ``seed`` is the seed of its random bits. ``columns``
+    are further tidy columns for tables and plots; ``label`` names the curve on which the cell lies.
+
+    These are not part of the identity: ``macs``, the cost in multiply-adds; ``stochastic``; and ``operands``, which
+    is equal for cells that are measured on the same inputs (see ``Study.inputs``).
+
+    Example:
+        >>> cell = gs.study.Cell("mine", "v1", ":e5m10", seed=0, columns=(("K", 64),), label="fp16")
+        >>> cell.key, cell.row()["K"]
+        ('1bb87a1382796383', 64)
     """
 
     study: str
@@ -35,12 +41,24 @@ class Cell:
 
     @functools.cached_property
     def key(self) -> str:
-        """16 hexadecimal digits; equal for two cells exactly when they are the same measurement."""
+        """16 hexadecimal digits; equal for two cells exactly when they are the same measurement.
+
+        Example:
+            >>> one, two = (gs.study.Cell("mine", "v1", ":e5m10", seed=0, macs=macs) for macs in (1, 2))
+            >>> one.key == two.key  # the cost is not part of the identity
+            True
+        """
         named = [self.label] if self.label else []
         return digest([self.study, self.setting, self.spec, self.seed, dict(self.columns), *named])
 
     def row(self) -> Row:
-        """The identity of this cell as columns of a result row."""
+        """Return the identity of this cell as columns of a result row.
+
+        Example:
+            >>> row = gs.study.kind("growth")(spec=":e5m10", K=64).cells()[0].row()
+            >>> row["spec"], row["K"], row["dist"], row["macs"]
+            (':e5m10', 64, 'randn', 65536)
+        """
         return {
             "study": self.study,
             "setting": self.setting,

@@ -37,26 +37,32 @@ _EARLIER = {"derived": True, "measured here first": False}
 class Expectation:
     """``low <= metric <= high`` in every row of a selection.
 
-    With ``against`` the value is a ratio, ``metric`` of a row over ``metric`` of the row of ``against`` that equals it
-    in every column of ``match``; with ``difference`` it is the difference of the two.
+    With ``against`` the value is a ratio: ``metric`` of a row divided by ``metric`` of the row of ``against`` that
+    equals it in every column of ``match``. With ``difference`` it is the difference of the two.
 
     Args:
-        of: which rows; all of them are judged, each by itself.
+        of: which rows; each of them is judged by itself.
         metric: column of the value.
         low: least value allowed; -inf for none.
         high: greatest value allowed; inf for none.
-        source: "paper": the interval is, or holds, a number or bound that the publication prints. "known effect":
-            publications describe what the check shows, the interval is this project's. "computed here": neither.
+        source: "paper": the interval is, or contains, a number or bound that the publication prints. "known effect":
+            publications describe what the check shows, and the interval is this project's. "computed here": neither.
             "derived" and "measured here first" are read as "computed here", with and without ``derived``.
         place: publication, section, theorem, or how it was measured.
-        published: the publication's own number, or in short what it states; "" where it says nothing of this row.
+        published: the publication's own number, or in short what it states; "" if it says nothing about this row.
         against: rows to compare with.
-        match: columns in which a row and the one it is compared with agree.
+        match: columns in which a row and the one that it is compared with agree.
         difference: compare by difference instead of ratio.
-        derived: of this project's own intervals, whether it follows from arithmetic; otherwise it was measured.
+        derived: for this project's own intervals, whether it follows from arithmetic; otherwise it was measured.
 
     Raises:
-        StudyError: another source; a paper without ``place`` and ``published``, a known effect without ``place``.
+        StudyError: for another source; for a paper without ``place`` and ``published``, a known effect without
+            ``place``.
+
+    Example:
+        >>> check = gs.study.Expectation((("label", "fp16"),), "error", 0.0, 0.01, "computed here")
+        >>> gs.study.judge([check], [{"label": "fp16", "error": 0.002}, {"label": "e4m3", "error": 0.2}])[0].word
+        'pass'
     """
 
     of: Selection
@@ -83,11 +89,22 @@ class Expectation:
                 raise StudyError(f"a check of source {self.source!r} has no {name}. Say what is published, and where.")
 
     def source_words(self) -> str:
-        """The source; of an interval of this project's own also whether it was derived or measured."""
+        """The source; for an interval of this project's own also whether it was derived or measured.
+
+        Example:
+            >>> gs.study.Expectation((), "error", 0.0, 0.01, "computed here", derived=True).source_words()
+            'computed here, derived'
+        """
         return source_words(self.source, self.derived)
 
     def words(self) -> str:
-        """The check in words: 'label=chunk64, K=8192: ratio in [0.995, 1.005]'."""
+        """Return the check in words: 'label=chunk64, K=8192: ratio in [0.995, 1.005]'.
+
+        Example:
+            >>> rows = ("label", "chunk64"), ("K", 8192)
+            >>> gs.study.Expectation(rows, "ratio", 0.995, 1.005, "computed here").words()
+            'label=chunk64, K=8192: ratio in [0.995, 1.005]'
+        """
         value = self.metric
         if self.against:
             value += f" {'minus' if self.difference else 'over'} that of {_selected(self.against)}"
@@ -96,7 +113,13 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of an expectation: ``values`` found, and ``ok``; None where its rows are not all finished."""
+    """The result of an expectation: the ``values`` found, and ``ok``; None if its rows are not all finished.
+
+    Example:
+        >>> check = gs.study.Expectation((("label", "fp16"),), "error", 0.0, 0.01, "computed here")
+        >>> gs.study.Verdict(check, (0.002,), True).word
+        'pass'
+    """
 
     expectation: Expectation
     values: tuple[float | None, ...]
@@ -104,11 +127,23 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """'pass', 'fail' or 'unfinished'."""
+        """'pass', 'fail' or 'unfinished'.
+
+        Example:
+            >>> check = gs.study.Expectation((("label", "fp16"),), "error", 0.0, 0.01, "computed here")
+            >>> [gs.study.Verdict(check, (0.02,), ok).word for ok in (True, False, None)]
+            ['pass', 'fail', 'unfinished']
+        """
         return "unfinished" if self.ok is None else "pass" if self.ok else "fail"
 
     def found(self) -> str:
-        """The values as text: one number, or lowest and highest."""
+        """Return the values as text: one number, or lowest and highest.
+
+        Example:
+            >>> check = gs.study.Expectation((("label", "fp16"),), "error", 0.0, 0.01, "computed here")
+            >>> gs.study.Verdict(check, (0.002,), True).found(), gs.study.Verdict(check, (0.002, 0.02), False).found()
+            ('0.002', '0.002 to 0.02')
+        """
         numbers = [value for value in self.values if value is not None]
         if len(numbers) < len(self.values) or not numbers:
             return "no number" if self.values else ""
@@ -117,7 +152,14 @@ class Verdict:
 
 
 def judge(expectations: Sequence[Expectation], rows: Sequence[Row], *, complete: bool = True) -> list[Verdict]:
-    """A verdict for each expectation. Not ``complete``: rows may be missing, so only a failure is final."""
+    """Return a verdict for each expectation. If not ``complete``, rows may be missing, and only a failure is final.
+
+    Example:
+        >>> check = gs.study.Expectation((("label", "fp16"),), "error", 0.0, 0.01, "computed here")
+        >>> rows = [{"label": "fp16", "error": 0.002}]
+        >>> gs.study.judge([check], rows)[0].word, gs.study.judge([check], rows, complete=False)[0].word
+        ('pass', 'unfinished')
+    """
     return [_judge(expectation, rows, complete) for expectation in expectations]
 
 
@@ -137,13 +179,23 @@ def source_words(source: str, derived: bool) -> str:
 
 
 def strongest_source(expectations: Iterable[Expectation]) -> str:
-    """The strongest source among the checks of a study, as ``SOURCES`` orders them; "" of none."""
+    """Return the strongest source among the checks of a study, as ``SOURCES`` orders them; "" for none.
+
+    Example:
+        >>> gs.study.strongest_source(gs.study.get("wang2018_fig3").expectations())
+        'known effect'
+    """
     found = {one.source for one in expectations}
     return next((source for source in SOURCES if source in found), "")
 
 
 def counted_sources(sources: Iterable[str]) -> str:
-    """How many checks have which source: "9 checks: 1 paper, 3 known effect, 5 computed here"; "" of none."""
+    """Return how many checks have which source: "9 checks: 1 paper, 3 known effect, 5 computed here"; "" for none.
+
+    Example:
+        >>> gs.study.counted_sources(["paper", "computed here", "computed here"])
+        '3 checks: 1 paper, 2 computed here'
+    """
     counts = Counter(sources)
     told = [f"{counts[source]} {source}" for source in SOURCES if counts[source]]
     total = sum(counts[source] for source in SOURCES)

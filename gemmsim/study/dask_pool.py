@@ -37,19 +37,26 @@ _TASK = "gemmsim-cell"
 
 
 class Cluster:
-    """An Executor on the Dask scheduler at ``address``, such as ``tcp://10.0.0.1:8786``; "local" makes one here.
+    """An Executor on the Dask scheduler at ``address``, such as ``tcp://10.0.0.1:8786``; "local" starts one here.
 
-    Rows come as they are finished; apart from time columns and the versions and machine that stand in each row they are
-    those of ``Inline``. A worker that dies is replaced by its nanny or deployer, and what it was at computed again; the
-    third death at one cell makes it a Failure. Each thread of a worker computes one cell at a time, with one thread of
-    PyTorch; with several, all cells that a worker is at when it dies count as the cause. Workers may come and go.
+    Rows arrive as they are finished. They equal those of ``Inline``, except for time columns and the versions and
+    machine in each row. If a worker dies, its nanny or deployer replaces it, and its cells are computed again. The
+    third death at one cell makes it a Failure. Each thread of a worker computes one cell at a time, with one thread
+    of PyTorch. With several threads, all cells that a worker computes when it dies count as the cause. Workers may
+    join and leave.
 
     Args:
-        address: of the scheduler, or "local".
-        workers: processes of a local cluster; None for one a core.
+        address: address of the scheduler, or "local".
+        workers: number of processes of a local cluster; None for one for each core.
 
     Raises:
-        StudyError: without Dask's distributed; fewer than one worker, more than 1,024.
+        StudyError: without Dask's distributed; for fewer than one worker or more than 1,024.
+
+    Example:
+        >>> gs.study.Cluster("local", workers=0)
+        Traceback (most recent call last):
+            ...
+        gemmsim.study.errors.StudyError: workers = 0; allowed: 1 to 1,024 processes.
     """
 
     def __init__(self, address: str, workers: int | None = None) -> None:
@@ -60,11 +67,18 @@ class Cluster:
         self.workers = workers
 
     def run(self, worker: Worker, folder: Path, cells: Sequence[Cell]) -> Generator[Row | Failure, None, None]:
-        """Rows in the order they are finished.
+        """Yield rows in the order in which they are finished.
 
         Raises:
-            StudyError: the scheduler cannot be reached or is lost, no worker comes, the study cannot be sent, or a
-                worker prepared something else than this process did. Any error of ``evaluate``, as it is.
+            StudyError: if the scheduler cannot be reached or is lost, no worker joins, the study cannot be sent, or a
+                worker prepared something else than this process did. Any error of ``evaluate`` is raised unchanged.
+
+        Example:
+            >>> worker = gs.study.Worker(gs.study.kind("growth")(K=64), folder=None)
+            >>> list(gs.study.Cluster("nowhere").run(worker, None, worker.study.cells()))  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            gemmsim.study.errors.StudyError: cannot reach a Dask scheduler at 'nowhere': Invalid url scheme. ...
         """
         study = packed_study(worker.study)
         with _client(self.address, self.workers) as client:

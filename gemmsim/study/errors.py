@@ -7,11 +7,23 @@ from collections.abc import Sequence
 
 
 class StudyError(ValueError):
-    """A study cannot run as asked: unknown name, unusable folder, missing optional package."""
+    """Raised if a study cannot run as requested: unknown name, unusable folder, missing optional package.
+
+    Example:
+        >>> gs.study.kind("growth")(K="many")
+        Traceback (most recent call last):
+            ...
+        gemmsim.study.errors.StudyError: K has 'many'; allowed: 64, 2^13, 64,256,1024, 2^6:2^13:x2, 0:10:+2.
+    """
 
 
 class ModelMissingError(StudyError):
-    """A study of a model that is not installed; ``gemmsim study run all`` passes it over and says so."""
+    """Raised for a study of a model that is not installed; ``gemmsim study run all`` skips it and says so.
+
+    Example:
+        >>> issubclass(gs.study.ModelMissingError, gs.study.StudyError)
+        True
+    """
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

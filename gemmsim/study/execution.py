@@ -28,14 +28,27 @@ SMALL_CELL = 2**24
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that could not be computed, and why."""
+    """A cell that could not be computed, and why.
+
+    Example:
+        >>> failure = gs.study.Failure(gs.study.Cell("mine", "v1", ":e5m10", seed=0), "killed three times")
+        >>> failure.error
+        'killed three times'
+    """
 
     cell: Cell
     error: str
 
 
 class Worker:
-    """Computes cells of one study, one after the other: keeps what ``prepare`` gave and the last few inputs."""
+    """Compute cells of one study sequentially; keep what ``prepare`` returned, and the last few inputs.
+
+    Example:
+        >>> study = gs.study.kind("growth")(spec=["e5m10"], K=64, dist="randn")
+        >>> row = gs.study.Worker(study, folder=None).compute(study.cells()[0])
+        >>> row["label"], row["K"], round(row["rel_fro"], 4)
+        ('e5m10', 64, 0.0012)
+    """
 
     def __init__(self, study: Study, folder: Path) -> None:
         self.study = study
@@ -44,11 +57,25 @@ class Worker:
 
     @property
     def fingerprint(self) -> str:
-        """That of what ``prepare`` gave."""
+        """The fingerprint of what ``prepare`` returned.
+
+        Example:
+            >>> study = gs.study.kind("growth")(K=64)
+            >>> gs.study.Worker(study, folder=None).fingerprint == study.setting
+            True
+        """
         return str(self.context.fingerprint)
 
     def compute(self, cell: Cell) -> Row:
-        """The finished row of ``cell``. Its seconds are those of ``evaluate``; shared inputs are nobody's."""
+        """Return the finished row of ``cell``. Its seconds are those of ``evaluate``, without the time to make shared
+        inputs.
+
+        Example:
+            >>> study = gs.study.kind("growth")(spec=["e5m10"], K=64, dist="randn")
+            >>> row = gs.study.Worker(study, folder=None).compute(study.cells()[0])
+            >>> sorted(row)[:4]
+            ['K', 'M', 'N', 'abs_bias_ratio']
+        """
         inputs = self._shared(cell)
         started = time.perf_counter()
         measured = dict(self.study.evaluate(cell, inputs))
@@ -66,21 +93,47 @@ class Worker:
 
 
 class Executor(Protocol):
-    """Computes cells somewhere. ``worker`` has prepared in this process, so a folder holds what others need."""
+    """Interface of what computes cells. ``worker`` has prepared in this process, so a folder holds what others need.
+
+    Example:
+        >>> executors = [gs.study.Inline(), gs.study.Processes(2)]
+        >>> all(callable(one.run) for one in executors)
+        True
+    """
 
     def run(self, worker: Worker, folder: Path, cells: Sequence[Cell]) -> Generator[Row | Failure, None, None]:
-        """Rows in the order they are finished; a Failure for a cell that was given up.
+        """Yield rows in the order in which they are finished, and a Failure for a cell that was given up.
 
         Closing the iterator stops all workers. An error of ``evaluate`` itself is raised here.
+
+        Example:
+            >>> study = gs.study.kind("growth")(spec=["e5m10", "e8m7"], K=64, dist="randn")
+            >>> worker = gs.study.Worker(study, folder=None)  # a kind needs no folder
+            >>> [row["label"] for row in gs.study.Inline().run(worker, None, study.cells())]
+            ['e5m10', 'e8m7']
         """
         ...
 
 
 class Inline:
-    """In this process, in order: small cells in one thread, others in those that PyTorch has."""
+    """Compute in this process, in order: small cells in one thread, others in all threads of PyTorch.
+
+    Example:
+        >>> study = gs.study.kind("growth")(spec=["e5m10", "e8m7"], K=64, dist="randn")
+        >>> worker = gs.study.Worker(study, folder=None)  # a kind needs no folder
+        >>> [row["label"] for row in gs.study.Inline().run(worker, None, study.cells())]
+        ['e5m10', 'e8m7']
+    """
 
     def run(self, worker: Worker, folder: Path, cells: Sequence[Cell]) -> Generator[Row | Failure, None, None]:
-        """One row after the other."""
+        """Yield the rows sequentially.
+
+        Example:
+            >>> study = gs.study.kind("growth")(spec=["e5m10"], K=64, dist="randn")
+            >>> rows = gs.study.Inline().run(gs.study.Worker(study, folder=None), None, study.cells())
+            >>> round(next(rows)["rel_fro"], 4)
+            0.0012
+        """
         for cell in cells:
             with one_thread() if 0 < cell.macs < SMALL_CELL else contextlib.nullcontext():
                 row = worker.compute(cell)

@@ -23,21 +23,29 @@ __all__ = ["FORMS", "export"]
 
 
 def export(folder: str | Path, to: str, out: str | Path | None = None, *, cells: Iterable[str] = ()) -> Path:
-    """Writes the newest row of each cell in ``folder`` in another form, and returns where.
+    """Write the newest row of each cell in ``folder`` in another form, and return the path.
 
-    * ``"csv"``: one file, ``results.csv`` in ``folder`` without ``out``. Missing values are empty, objects JSON.
+    * ``"csv"``: one file, by default ``results.csv`` in ``folder``. Missing values are empty, objects JSON.
     * ``"parquet"``: one file, ``results.parquet``. Columns of whole numbers are int64, of numbers float64, of text and
       objects (as JSON) strings; missing values are null. Needs gemmsim[table].
-    * ``"hex"``: a folder, ``hex``, with a folder for each cell that is one product: operands, spec and expected bits as
-      ``$readmemh`` reads them; README.txt there tells the layout. Drawn operands are drawn again; those of files are
-      read again, by the study that ``folder`` belongs to.
+    * ``"hex"``: a folder, ``hex``, with a folder for each cell that is one product: operands, spec and expected bits in
+      the format of ``$readmemh``; README.txt there describes the layout. Random operands are generated again. Operands
+      from files are read again, by the study to which ``folder`` belongs.
 
-    ``cells``: keys of the cells to take, as in the column ``cell``; all that can be written if there are none.
+    ``cells``: keys of the cells to export, as in the column ``cell``; by default all that the form can hold.
 
     Raises:
-        StudyError: another form, no results, a key that the folder does not have; for hex a cell that is no such
-            product or has operands without codes, more than 16 million words, files that are not there any more or
-            hold something else; ``out`` cannot be written.
+        StudyError: for another form, no results, a key that the folder does not have; for hex, a cell that is not
+            such a product or has operands without codes, more than 16 million words, files that no longer exist or
+            have changed; if ``out`` cannot be written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> study = gs.study.kind("growth")(spec=["e5m10"], K=64, dist="randn")
+        >>> with TemporaryDirectory() as folder:
+        ...     summary = gs.study.run(study, folder)
+        ...     print(gs.study.export(folder, "csv").read_text().split(",")[:5])
+        ['schema', 'study', 'setting', 'cell', 'label']
     """
     if to not in FORMS:
         raise StudyError(f"export to {to!r}; allowed: {', '.join(FORMS)}.{nearest(to, list(FORMS))}")

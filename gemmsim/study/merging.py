@@ -48,19 +48,27 @@ class _Part:
 
 
 def merge(folders: Iterable[str | Path], out: str | Path, *, study: Study | None = None) -> RunSummary:
-    """Joins the results in ``folders`` in the folder ``out``: one row for each cell, the newest of it.
+    """Join the results in ``folders`` in the folder ``out``: one row for each cell, the newest.
 
-    Rows stay as they are, byte for byte. Then table, pictures and verdicts are made of the whole, and the summary is
-    that of a run that computes nothing; cells that no folder has are left, and ``run`` in ``out`` goes on with them:
-    what ``prepare`` kept in the folders comes along. ``out`` may hold rows of the same study already; ``folders`` are
-    only read.
+    Rows are copied byte for byte. Then table, pictures and verdicts are made from all rows, and the summary is that
+    of a run that computes nothing. Cells that no folder has remain; ``run`` in ``out`` continues with them, because
+    what ``prepare`` kept in the folders is copied, too. ``out`` may hold rows of the same study already; ``folders``
+    are only read.
 
-    ``study``: the study they belong to, for one that is not registered; by default the one named in the folders, of a
+    ``study``: the study to which they belong, if it is not registered; by default the one named in the folders, for a
     kind with the parameters of all of them.
 
     Raises:
-        StudyError: no folder, or one without results; folders of different studies, layouts or versions of gemmsim;
-            rows computed with different inputs (fingerprints); ``out`` cannot be written.
+        StudyError: for no folder, or one without results; for folders of different studies, layouts or versions of
+            gemmsim; for rows computed with different inputs (fingerprints); if ``out`` cannot be written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> studies = {K: gs.study.kind("growth")(spec=["e5m10"], K=K, dist="randn") for K in (64, 128)}
+        >>> with TemporaryDirectory() as home:
+        ...     parts = [gs.study.run(study, f"{home}/{K}").folder for K, study in studies.items()]
+        ...     print([row["K"] for row in gs.study.merge(parts, f"{home}/whole").rows])
+        [64, 128]
     """
     parts = [_read(Path(folder)) for folder in folders]
     if not parts:

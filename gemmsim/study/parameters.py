@@ -46,7 +46,13 @@ Self = TypeVar("Self", bound="Parameters")
 
 @dataclass(frozen=True)
 class Option:
-    """One option as the command line shows it."""
+    """One option as the command line shows it.
+
+    Example:
+        >>> option = gs.study.options(gs.study.kind("growth").parameters)[1]
+        >>> option.name, option.metavar, option.default
+        ('K', 'RANGE', '2^6:2^12:x2')
+    """
 
     name: str
     help: str
@@ -57,12 +63,22 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """``--name`` with dashes."""
+        """``--name`` with dashes.
+
+        Example:
+            >>> gs.study.options(gs.study.kind("growth").parameters)[1].flag
+            '--K'
+        """
         return "--" + self.name
 
     @property
     def former_flags(self) -> list[str]:
-        """What the option was called before, which goes on working."""
+        """The former names of the option, which still work.
+
+        Example:
+            >>> gs.study.options(gs.study.kind("growth").parameters)[0].former_flags
+            ['--acc']
+        """
         return ["--" + old for old, new in FORMER.items() if new == self.name]
 
 
@@ -81,7 +97,14 @@ def public(field: str) -> str:
 
 
 def option(default: Any, read: Reader, help: str, *, many: bool = False, metavar: str = "") -> Any:
-    """A field of Parameters: ``default`` as a person would give it, its reader, its words."""
+    """Return a field of Parameters with its default (as a user would give it), its reader and its help text.
+
+    Example:
+        >>> from dataclasses import make_dataclass
+        >>> width = gs.study.option("8", lambda given, name: int(given), "Width of the register.")
+        >>> make_dataclass("Mine", [("width", int, width)], bases=(gs.study.Parameters,), frozen=True)(width="16").width
+        16
+    """
     metadata = {"read": read, "help": help, "many": many, "default": default, "metavar": metavar}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -99,10 +122,14 @@ def counts(default: str, help: str = "Terms of each sum.", *, most: int = 2**31 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Base of all parameters: reads each field on construction.
+    """Base class of all parameters; it reads and checks each field on construction.
 
     Raises:
         StudyError, SpecError, FormatError: from the fields' readers.
+
+    Example:
+        >>> gs.study.kind("growth").parameters(K="2^6:2^9:x2").K
+        (64, 128, 256, 512)
     """
 
     #: Name of the kind they belong to. Options that several kinds share have equal names and readers.
@@ -114,10 +141,15 @@ class Parameters:
 
     @classmethod
     def of(cls: type[Self], given: Mapping[str, Any]) -> Self:
-        """From names and values. A former name (``acc`` for ``spec``) is deprecated and warns.
+        """Return parameters from names and values. A former name (``acc`` for ``spec``) is deprecated and warns.
 
         Raises:
-            StudyError: a name that is no parameter; it tells the nearest one. A name beside its former one.
+            StudyError: for an unknown name (the message suggests the nearest one), and for a name together with its
+                former one.
+
+        Example:
+            >>> gs.study.kind("growth").parameters.of({"K": "64", "dist": "randn"}).dist
+            ('randn',)
         """
         known = {public(entry.name): entry.name for entry in dataclasses.fields(cls)}
         for old, new in FORMER.items():
@@ -136,14 +168,24 @@ class Parameters:
         return cls(**{known[public(name)]: value for name, value in given.items()})
 
     def arguments(self) -> list[str]:
-        """The words that give these parameters on the command line; defaults are left out."""
+        """Return the words that give these parameters on the command line, without defaults.
+
+        Example:
+            >>> gs.study.kind("growth").parameters(K=[64, 128]).arguments()
+            ['--K', '64,128']
+        """
         words: list[str] = []
         for name, value in self.given().items():
             words += ["--" + name, *([value] if isinstance(value, str) else value)]
         return words
 
     def given(self) -> dict[str, str | list[str]]:
-        """Names and values as text, which ``of`` reads; defaults are left out."""
+        """Return names and values as text, which ``of`` reads, without defaults.
+
+        Example:
+            >>> gs.study.kind("growth").parameters(K=[64, 128]).given()
+            {'K': '64,128'}
+        """
         found: dict[str, str | list[str]] = {}
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
@@ -153,12 +195,22 @@ class Parameters:
         return found
 
     def command(self) -> str:
-        """``arguments`` as a shell takes them."""
+        """Return ``arguments`` quoted for a shell.
+
+        Example:
+            >>> gs.study.kind("growth").parameters(spec="kahan(e5m10)").command()
+            "--spec 'kahan(e5m10)'"
+        """
         return shlex.join(self.arguments())
 
 
 def options(parameters: type[Parameters]) -> list[Option]:
-    """The options of these parameters, in order."""
+    """Return the options of these parameters, in order.
+
+    Example:
+        >>> [option.flag for option in gs.study.options(gs.study.kind("growth").parameters)][:4]
+        ['--spec', '--K', '--dist', '--M']
+    """
     return [
         Option(
             public(entry.name),

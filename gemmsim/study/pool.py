@@ -42,15 +42,21 @@ class RemoteTraceback(Exception):
 class Processes:
     """An Executor of ``workers`` processes on this machine, each with one thread of PyTorch.
 
-    Rows come as they are finished; apart from time columns they are those of ``Inline``. A worker that dies (killed for
-    memory, crashed) is replaced and its cell computed again; the third death at one cell makes it a Failure. Workers
-    ignore Ctrl-C; the parent ends them.
+    Rows arrive as they are finished; except for time columns they equal those of ``Inline``. A worker that dies
+    (killed for memory, crashed) is replaced, and its cell is computed again. The third death at one cell makes it a
+    Failure. Workers ignore Ctrl-C; the parent ends them.
 
-    The study must be importable, so that it can be pickled; a script that calls ``study.run`` with it does so under
-    ``if __name__ == "__main__":``, as everywhere with multiprocessing.
+    The study must be importable, so that it can be pickled. A script that calls ``study.run`` with this executor must
+    do so under ``if __name__ == "__main__":``, as always with multiprocessing.
 
     Raises:
-        StudyError: fewer than one worker, more than 1,024.
+        StudyError: for fewer than one worker or more than 1,024.
+
+    Example:
+        >>> gs.study.Processes(0)
+        Traceback (most recent call last):
+            ...
+        gemmsim.study.errors.StudyError: workers = 0; allowed: 1 to 1,024 processes.
     """
 
     def __init__(self, workers: int) -> None:
@@ -58,11 +64,15 @@ class Processes:
         self.workers = workers
 
     def run(self, worker: Worker, folder: Path, cells: Sequence[Cell]) -> Generator[Row | Failure, None, None]:
-        """Rows in the order they are finished.
+        """Yield rows in the order in which they are finished.
 
         Raises:
-            StudyError: the study cannot be sent to another process, workers die before their first cell, or prepared
-                something else than this process did. Any error of ``evaluate``, as it is.
+            StudyError: if the study cannot be sent to another process, or workers die before their first cell or
+                prepared something else than this process did. Any error of ``evaluate`` is raised unchanged.
+
+        Example:
+            >>> list(gs.study.Processes(2).run(gs.study.Worker(gs.study.kind("growth")(K=64), None), None, []))
+            []
         """
         with contextlib.closing(_Pool(worker, folder, cells, self.workers)) as pool:
             yield from pool.outcomes()

@@ -54,10 +54,16 @@ REPRODUCTIONS = {
 
 
 def register(name: str, factory: Callable[[], Study]) -> None:
-    """Makes ``factory()`` available as ``name``.
+    """Make ``factory()`` available as ``name``.
 
     Raises:
-        StudyError: if the name is taken by another factory.
+        StudyError: if another factory has the name.
+
+    Example:
+        >>> gs.study.register("language", gs.study.Study)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.study.errors.StudyError: a study named 'language' exists already; choose another name. ...
     """
     if _STUDIES.get(name, factory) is not factory:
         raise StudyError(f"a study named {name!r} exists already; choose another name. Known: {', '.join(names())}.")
@@ -65,20 +71,34 @@ def register(name: str, factory: Callable[[], Study]) -> None:
 
 
 def names() -> list[str]:
-    """Names of all studies that can be run as they are, sorted: registered ones and reproductions."""
+    """Return the names of all studies that can be run without parameters, sorted: registered ones and reproductions.
+
+    Example:
+        >>> [name for name in gs.study.names() if name.startswith("w")]
+        ['wang2018_fig3']
+    """
     return sorted({*_STUDIES, *REPRODUCTIONS})
 
 
 def kinds() -> list[str]:
-    """Names of all kinds, sorted."""
+    """Return the names of all kinds, sorted.
+
+    Example:
+        >>> gs.study.kinds()[:4]
+        ['accuracy', 'chunk', 'gemm', 'growth']
+    """
     return sorted(_KINDS)
 
 
 def kind(name: str) -> type[Kind[Any]]:
-    """The kind of this name.
+    """Return the kind of this name.
 
     Raises:
-        StudyError: there is none; it tells the nearest name.
+        StudyError: if there is none; the message suggests the nearest name.
+
+    Example:
+        >>> gs.study.kind("growth").about
+        'error against the length of the sums, by accumulator and distribution'
     """
     if name not in _KINDS:
         raise StudyError(f"unknown kind of study {name!r}.{nearest(name, kinds())} Known: {', '.join(kinds())}.")
@@ -88,10 +108,14 @@ def kind(name: str) -> type[Kind[Any]]:
 
 
 def get(name: str) -> Study:
-    """The study called ``name``; a kind's name gives that kind with its default parameters.
+    """Return the study called ``name``; a kind's name gives that kind with its default parameters.
 
     Raises:
-        StudyError: when there is none; it names the nearest one.
+        StudyError: if there is none; the message suggests the nearest name.
+
+    Example:
+        >>> gs.study.get("wang2018_fig3").title
+        'Long sums in 16 bits: chunks of 64 and stochastic rounding save what plain accumulation loses'
     """
     entry = _STUDIES.get(name)
     if entry is None and name in REPRODUCTIONS:
@@ -107,10 +131,17 @@ def get(name: str) -> Study:
 
 
 def of_folder(folder: str | Path) -> Study:
-    """The study whose results ``folder`` holds; of a kind, with the parameters of every run there.
+    """Return the study of which ``folder`` holds the results; for a kind, with the parameters of every run there.
 
     Raises:
-        StudyError: the folder does not say, or what it names is not registered.
+        StudyError: if the folder does not say, or if what it names is not registered.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     summary = gs.study.run(gs.study.kind("growth")(K=64), folder, limit=0)
+        ...     print(gs.study.of_folder(folder).parts[0].K)
+        (64,)
     """
     found = owner(Path(folder))
     if found is None:

@@ -31,15 +31,23 @@ _SOURCE_ORDER: dict[str, int] = {source: place for place, source in enumerate(SO
 
 
 def report(folders: Iterable[str | Path], out: str | Path) -> Path:
-    """Writes ``out``, an HTML page of the studies in ``folders``, whole or not at all, and returns its path.
+    """Write ``out``, an HTML page of the studies in ``folders``, completely or not at all, and return its path.
 
-    A folder without results whose subfolders have some (as ``gemmsim study run all`` leaves) stands for those. Of
-    several folders, one of a study that has no rows yet (skipped for want of a model) is passed over. Only
-    study.json, results.jsonl, verdicts.json and plot.svg are read: the studies themselves need not be known here.
+    A folder without results but with subfolders that have some (as ``gemmsim study run all`` leaves) stands for
+    those. Of several folders, one of a study without rows (skipped because a model is missing) is skipped. The
+    function reads only study.json, results.jsonl, verdicts.json and plot.svg; the studies themselves need not be
+    known here.
 
     Raises:
-        StudyError: no folder, one without results, files of another version or damaged, an ``out`` that cannot be
-            written, no Jinja2.
+        StudyError: for no folder, one without results, files of another version or damaged files, an ``out`` that
+            cannot be written, no Jinja2.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     summary = gs.study.run("swamping", folder, limit=1)
+        ...     print(gs.study.report([folder], f"{folder}/report.html").name)
+        report.html
     """
     named = [Path(folder) for folder in folders]
     begun = [folder for folder in named if not _is_empty_study(folder)] or named

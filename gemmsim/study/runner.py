@@ -34,7 +34,12 @@ CELL_SECONDS = 0.002
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """What ``run`` would do in a folder, without doing it."""
+    """What ``run`` would do in a folder, without doing it.
+
+    Example:
+        >>> gs.study.plan("swamping", "no such folder")
+        <Plan of 'swamping': 8 of 8 cells to compute>
+    """
 
     study: Study
     cells: tuple[Cell, ...]
@@ -45,20 +50,40 @@ class Plan:
 
     @property
     def todo(self) -> tuple[Cell, ...]:
-        """The cells that ``run`` would compute, in order."""
+        """The cells that ``run`` would compute, in order.
+
+        Example:
+            >>> len(gs.study.plan("swamping", "no such folder").todo)
+            8
+        """
         return tuple(cell for cell in self.cells if cell.key not in self.finished)
 
     def __repr__(self) -> str:
         return f"<Plan of {self.study.name!r}: {len(self.todo)} of {len(self.cells)} cells to compute>"
 
     def seconds(self, cells: Iterable[Cell]) -> float:
-        """Estimated time for ``cells``: multiply-adds over rate, and two milliseconds each."""
+        """Return the estimated time for ``cells`` in seconds: multiply-adds divided by the rate, plus two
+        milliseconds each.
+
+        Example:
+            >>> plan = gs.study.plan("swamping", "no such folder")
+            >>> 0.016 < plan.seconds(plan.todo) < 1
+            True
+        """
         return sum(CELL_SECONDS + cell.macs / self.rate[cell.stochastic] for cell in cells)
 
 
 @dataclass(frozen=True, repr=False)
 class RunSummary:
-    """What a run did: rows in the order of the study's cells, and how many cells were computed, reused and left."""
+    """What a run did: rows in the order of the study's cells, and how many cells were computed, reused and left.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     summary = gs.study.run("swamping", folder, limit=1)
+        >>> summary.computed, summary.left, summary.rows[0]["label"]
+        (1, 7, 'sequential')
+    """
 
     folder: Path
     rows: list[Row]
@@ -74,7 +99,14 @@ class RunSummary:
 
     @property
     def ok(self) -> bool:
-        """No expectation failed and no cell was given up. Of a run that is not complete: so far."""
+        """Whether no expectation failed and no cell was given up; for an incomplete run: so far.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     print(gs.study.run("swamping", folder).ok)
+            True
+        """
         return passed(self.verdicts) and not self.failures
 
     def __repr__(self) -> str:
@@ -93,7 +125,12 @@ class RunSummary:
 
 
 def plan(study: str | Study, folder: str | Path) -> Plan:
-    """The cells of ``study`` and those already finished in ``folder``. Computes, writes and creates nothing."""
+    """Return the cells of ``study``, and those already finished in ``folder``. Computes, writes and creates nothing.
+
+    Example:
+        >>> gs.study.plan("swamping", "no such folder")
+        <Plan of 'swamping': 8 of 8 cells to compute>
+    """
     study = get(study) if isinstance(study, str) else study
     rows, _ = read_rows(Path(folder))
     cells = distinct(study.cells())
@@ -112,16 +149,24 @@ def run(
     executor: Executor | None = None,
     shard: tuple[int, int] | None = None,
 ) -> RunSummary:
-    """Computes the unfinished cells of ``study`` (at most ``limit``) and stores each in ``folder`` as it is done.
+    """Compute the unfinished cells of ``study`` (at most ``limit``) and store each in ``folder`` when it is finished.
 
-    Cells finished earlier are never computed again, unless what ``prepare`` made is not what they were computed with.
-    With ``console`` progress is shown. ``executor`` says where cells are computed (here, one after the other, if None);
-    ``shard=(i, n)``, 1 <= i <= n, takes only the cells of the i-th of n parts. Writes results.jsonl as it goes;
-    results.csv, table.txt, verdicts.json, plot.png and plot.svg at the end.
+    Finished cells are not computed again, unless ``prepare`` now returns something else than what they were computed
+    with. ``console`` shows the progress. ``executor`` says where cells are computed; by default here, sequentially.
+    ``shard=(i, n)``, 1 <= i <= n, takes only the cells of the i-th of n parts. The function appends to results.jsonl
+    during the run, and writes results.csv, table.txt, verdicts.json, plot.png and plot.svg at the end.
 
     Raises:
-        StudyError: unknown study, negative ``limit``, unusable folder, a folder of another study or version, one that
-            another run is writing to, a full disk. Finished cells are safe.
+        StudyError: for an unknown study, negative ``limit``, unusable folder, a folder of another study or version,
+            one to which another run is writing, a full disk. Finished cells are safe.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> study = gs.study.kind("growth")(spec=["e5m10", "kahan(e5m10)"], K=256, dist="rand01")
+        >>> with TemporaryDirectory() as folder:
+        ...     summary = gs.study.run(study, folder)
+        ...     print({row["label"]: f"{row['rel_fro']:.1e}" for row in summary.rows})
+        {'e5m10': '1.8e-03', 'kahan(e5m10)': '2.4e-04'}
     """
     study = get(study) if isinstance(study, str) else study
     if limit is not None and limit < 0:

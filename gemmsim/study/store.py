@@ -45,12 +45,20 @@ class Damage:
 
 
 class ResultStore:
-    """The finished rows of one folder, by cell key. Use as a context manager, or ``close`` it: that writes and syncs.
+    """The finished rows of one folder, by cell key. Use it as a context manager, or ``close`` it: that writes and
+    syncs.
 
-    Opening never fails on a damaged line; ``problems`` tells of it.
+    Opening never fails because of a damaged line; ``problems`` lists such lines.
 
     Raises:
-        StudyError: an unusable folder, rows of another version, a disk that is full.
+        StudyError: for an unusable folder, rows of another version, a full disk.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, gs.study.ResultStore(folder) as store:
+        ...     store.add(gs.study.Cell("mine", "v1", ":e5m10", seed=0, label="fp16").row() | {"error": 0.002})
+        ...     print([(row["label"], row["error"]) for row in store.rows()])
+        [('fp16', 0.002)]
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -82,32 +90,61 @@ class ResultStore:
         return len(self._written_rows())
 
     def get(self, cell: str) -> Row | None:
-        """The row of the cell with this key, as stored, or None."""
+        """Return the row of the cell with this key, as stored, or None.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder, gs.study.ResultStore(folder) as store:
+            ...     print(store.get("0" * 16))
+            None
+        """
         return self._written_rows().get(cell)
 
     def rows(self) -> list[Row]:
-        """All rows, in the order they were first finished."""
+        """Return all rows, in the order in which they were first finished.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder, gs.study.ResultStore(folder) as store:
+            ...     print(store.rows())
+            []
+        """
         return list(self._written_rows().values())
 
     def add(self, row: Row) -> None:
-        """Appends ``row`` (superseding the same cell's), with schema and digest.
+        """Append ``row`` with schema and digest; it replaces an earlier row of the same cell.
 
-        It is written at once if the last writing is ``WRITE_EVERY`` seconds ago, else with those that follow: if the
-        process is killed, what is lost took no longer than that. About a second after it is written it survives the
-        machine, too.
+        The row is written at once if the last write was ``WRITE_EVERY`` seconds ago, otherwise together with later
+        rows. If the process is killed, the lost rows took no longer than that to compute. About a second after it is
+        written, a row also survives a crash of the machine.
 
         Raises:
-            StudyError: the disk takes no more rows. Those that it took are whole.
+            StudyError: if the disk is full. Rows that were written are complete.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder, gs.study.ResultStore(folder) as store:
+            ...     for error in (0.5, 0.002):  # twice the same cell
+            ...         store.add(gs.study.Cell("mine", "v1", ":e5m10", seed=0).row() | {"error": error})
+            ...     print([row["error"] for row in store.rows()])
+            [0.002]
         """
         self._waiting.append(row)
         if time.monotonic() - self._written >= WRITE_EVERY:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the rows that wait.
+        """Write the rows that wait.
 
         Raises:
             StudyError: as for ``add``.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder, gs.study.ResultStore(folder) as store:
+            ...     store.add(gs.study.Cell("mine", "v1", ":e5m10", seed=0, label="fp16").row())
+            ...     print(store.flush(), len(gs.study.load_rows(folder)))
+            None 1
         """
         waiting, self._waiting = self._waiting, []
         if waiting:
@@ -115,10 +152,15 @@ class ResultStore:
             self._written = time.monotonic()
 
     def close(self) -> None:
-        """Writes what waits, forces everything to the disk and closes the file.
+        """Write waiting rows, force everything to the disk, and close the file.
 
         Raises:
-            StudyError: the disk does not take it.
+            StudyError: if the disk does not accept it.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     gs.study.ResultStore(folder).close()
         """
         self.flush()
         handle, self._handle = self._handle, None
@@ -229,10 +271,18 @@ def note(folder: Path, **facts: Any) -> None:
 
 
 def load_rows(folder: str | Path) -> list[Row]:
-    """The newest row of each cell in ``folder``, damaged lines left out. Writes nothing.
+    """Return the newest row of each cell in ``folder``, without damaged lines. Writes nothing.
 
     Raises:
-        StudyError: when the folder holds no results, or those of another version.
+        StudyError: if the folder holds no results, or those of another version.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with gs.study.ResultStore(folder) as store:
+        ...         store.add(gs.study.Cell("mine", "v1", ":e5m10", seed=0, label="fp16").row() | {"error": 0.002})
+        ...     print([(row["label"], row["error"]) for row in gs.study.load_rows(folder)])
+        [('fp16', 0.002)]
     """
     path = Path(folder) / "results.jsonl"
     if not os.path.isfile(path):

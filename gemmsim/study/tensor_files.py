@@ -166,7 +166,12 @@ def _opened(path: Path) -> Any:
 
 
 def tensor_file(text: str) -> TensorFile:
-    """``FILE`` or ``FILE:KEY``: a colon after a known ending separates them."""
+    """Read ``FILE`` or ``FILE:KEY``: a colon after a known ending separates the two.
+
+    Example:
+        >>> gs.study.tensor_file("model.safetensors:layers.0.weight").key
+        'layers.0.weight'
+    """
     for suffix in _SUFFIXES:
         head, found, key = text.partition(suffix + ":")
         if found:

@@ -1,8 +1,8 @@
-"""Calibrated fake quantisation: integers and small floats under scales taken from data, with the gradients to train.
+"""Calibrated fake quantisation: integers and small floats with scales taken from data, and gradients for training.
 
     from gemmsim.tensor_quant import TensorQuantizer, calibrate, fake_tensor_quant, quantize_, scaled_e4m3
-    fake_tensor_quant(x, amax)                       # int8 under the scale 127 / amax, and back
-    scaled_e4m3(x, amax, 4, 3)                       # E4M3 under 448 / amax, and back
+    fake_tensor_quant(x, amax)                       # int8 with the scale 127 / amax, and back
+    scaled_e4m3(x, amax, 4, 3)                       # E4M3 with the scale 448 / amax, and back
     quantize_(model, {"*weight_quantizer": {"axis": 0}}); calibrate(model, batches)
 
 The names are those of NVIDIA ModelOpt's ``tensor_quant``; docs/reference/tensor_quant.md lists the differences.

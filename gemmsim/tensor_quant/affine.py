@@ -64,18 +64,23 @@ def _check_zero(low: Tensor, high: Tensor) -> None:
 def fake_affine_tensor_quant(
     inputs: Tensor, min_range: Tensor | float, max_range: Tensor | float, num_bits: int = 8
 ) -> Tensor:
-    """``inputs`` on 2^num_bits values from about ``min_range`` to about ``max_range``, zero among them.
+    """Round ``inputs`` to 2^num_bits evenly spaced values from about ``min_range`` to about ``max_range``, including
+    zero.
 
-    ``step = (max - min) / (2^b - 1)``, ``zero = rint(min / step) + 2^(b-1)``,
-    ``(clamp(rint(x / step) - zero, -2^(b-1), 2^(b-1) - 1) + zero) * step`` in float32, each step rounded once, ties to
-    even; the result in ``inputs``' dtype. Ranges are numbers, or tensors that broadcast against ``inputs``.
+    ``step = (max - min) / (2^b - 1)``, ``zero = rint(min / step) + 2^(b-1)``, ``(clamp(rint(x / step) - zero,
+    -2^(b-1), 2^(b-1) - 1) + zero) * step`` in float32. Each step is rounded once, ties to even; the result has the
+    dtype of ``inputs``. Ranges are numbers, or tensors that broadcast against ``inputs``.
 
-    NaN stays NaN, infinities clamp. Gradient: passes where min_range <= x <= max_range.
+    NaN stays NaN; infinities are clamped. The gradient passes where min_range <= x <= max_range.
     Source: ModelOpt up to 0.33, ``fake_affine_tensor_quant``; bit for bit.
 
     Raises:
         AmaxError (ValueError): unless min_range < max_range, both finite.
         AmaxShapeError, BitsError, DTypeError, DeviceError: as ``fake_tensor_quant``.
+
+    Example:
+        >>> gs.tensor_quant.fake_affine_tensor_quant(torch.tensor([-5.0, 0.3, 2.0]), -1.0, 2.0, num_bits=2)
+        tensor([-1.,  0.,  2.])
     """
     owner = "fake_affine_tensor_quant"
     integer_name(owner, num_bits, True, False)

@@ -18,16 +18,24 @@ def centre(x: Tensor, method: str, dims: tuple[int, ...]) -> Tensor:
 
 
 class BiasCalibrator:
-    """A bias over the dimensions ``axis``, which are the ones reduced.
+    """Collect a bias for a tensor; the dimensions ``axis`` share a bias, which means that they are reduced.
 
     Args:
         method: "mean", the mean over batches of the batches' means, or "max_min", (max + min) / 2 of all data.
-        axis: dimension or dimensions that share a bias; None is all.
-    "max_min" is the same for any split into batches, "mean" for batches of equal size but for rounding.
+        axis: dimension or dimensions that share a bias; None means all.
+
+    "max_min" does not depend on how the data is divided into batches. "mean" does not for batches of equal size,
+    except for rounding.
     Source: ModelOpt 0.40, ``BiasCalibrator``.
 
     Raises:
         CalibrationError: for another method.
+
+    Example:
+        >>> calibrator = gs.tensor_quant.BiasCalibrator("max_min", axis=0)
+        >>> calibrator.collect(torch.tensor([[1.0, 10.0], [3.0, 14.0]]))
+        >>> calibrator.compute_bias()
+        tensor([[ 2., 12.]])
     """
 
     def __init__(self, method: str = "mean", axis: int | tuple[int, ...] | None = None) -> None:
@@ -37,18 +45,31 @@ class BiasCalibrator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard everything that was collected.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.BiasCalibrator()
+            >>> calibrator.collect(torch.ones(2)), calibrator.reset(), calibrator.compute_bias()
+            (None, None, None)
+        """
         self._sum: Tensor | None = None
         self._low: Tensor | None = None
         self._high: Tensor | None = None
         self._batches = 0
 
     def collect(self, x: Tensor) -> None:
-        """Take a batch in.
+        """Add a batch.
 
         Raises:
             CalibrationDataError: for NaN or infinity in it.
-            AmaxShapeError: for other sizes of the dimensions that are not reduced.
+            AmaxShapeError: if the dimensions that are not reduced have other sizes than before.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.BiasCalibrator("mean")
+            >>> calibrator.collect(torch.tensor([1.0, 3.0])), calibrator.collect(torch.tensor([4.0, 4.0]))
+            (None, None)
+            >>> calibrator.compute_bias()
+            tensor([3.])
         """
         if x.numel() == 0:
             return
@@ -73,10 +94,17 @@ class BiasCalibrator:
         self._batches += 1
 
     def merge(self, other: BiasCalibrator) -> None:
-        """Take in what another calibrator of the same method and axis has collected.
+        """Add what another calibrator of the same method and axis has collected.
 
         Raises:
             CalibrationError: for a calibrator of another method or axis.
+
+        Example:
+            >>> one, two = gs.tensor_quant.BiasCalibrator("max_min"), gs.tensor_quant.BiasCalibrator("max_min")
+            >>> one.collect(torch.tensor([1.0])), two.collect(torch.tensor([4.0])), one.merge(two)
+            (None, None, None)
+            >>> one.compute_bias()
+            tensor([2.5000])
         """
         if (self.method, self.axis) != (other.method, other.axis):
             asked = f"merge of {other.method}, axis {other.axis}"
@@ -89,7 +117,12 @@ class BiasCalibrator:
         self._batches += other._batches
 
     def compute_bias(self) -> Tensor | None:
-        """The bias in float32, reduced dimensions kept as size one; None when nothing was collected."""
+        """Return the bias in float32, with reduced dimensions of size one; None if nothing was collected.
+
+        Example:
+            >>> gs.tensor_quant.BiasCalibrator().compute_bias() is None
+            True
+        """
         if self._batches == 0:
             return None
         if self.method == "mean":

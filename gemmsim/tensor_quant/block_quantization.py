@@ -144,29 +144,29 @@ def dynamic_block_quant(
     nonfinite_amax: str = "raise",
     out: Tensor | None = None,
 ) -> Tensor:
-    """``inputs`` with every ``block_size`` elements along the last dimension under a scale of their own.
+    """Quantise ``inputs`` with a scale for every ``block_size`` elements along the last dimension.
 
     With m the largest magnitude of a block and M the largest element, in float32, each step rounded once:
 
-    * ``scale_bits=(8, 0)``: S = 2^k, k = ceil(log2(m / M)) put into -127..127, 0 if m is 0, infinite or NaN;
+    * ``scale_bits=(8, 0)``: S = 2^k, k = ceil(log2(m / M)) clamped to -127..127, 0 if m is 0, infinite or NaN;
       ``element(x * 2^-k) * 2^k``. The scale is rounded up, unlike OCP MX's floor (``gemmsim.mx``).
     * ``scale_bits=(4, 3)``: S2 = amax / (448 M), s = e4m3(m / (M S2)) (1 if that is 0), S = s S2;
-      ``element(x / S) * S``. ``amax``: the tensor's largest magnitude, None takes it from ``inputs``.
-    * ``scale_bits=None``: the block's amax itself, as ``fake_tensor_quant`` (integers, by ``num_bits``, ``unsigned``,
-      ``narrow_range``) or ``scaled_e4m3``.
+      ``element(x / S) * S``. ``amax``: the tensor's largest magnitude; None takes it from ``inputs``.
+    * ``scale_bits=None``: the amax of the block, as ``fake_tensor_quant`` (integers, with ``num_bits``, ``unsigned``,
+      ``narrow_range``) or ``scaled_e4m3`` uses it.
 
     Args:
         inputs: any shape with a dimension, any strides; a short last block counts as filled with zeros.
         num_bits: (E, M) of the elements: (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (3, 0), (1, 2), (0, 3); or 8, the
             integers up to +-127.
-        bias: taken off before and added after. A fourth positional pair is ``num_bits``: the older order ``(inputs,
+        bias: subtracted before and added after. A fourth positional pair is ``num_bits``: the older order ``(inputs,
             block_size, amax, num_bits, scale_bits, trt_high_precision_dtype, onnx_quantizer_type)`` works as well.
         ties: "even", "toward_zero" (ModelOpt's CPU tensors of MXFP4) or "away".
         trt_high_precision_dtype, onnx_quantizer_type: for ONNX export.
-        pass_through_bwd: False lets the gradient pass only where |x - bias| <= amax, if there is one.
+        pass_through_bwd: if False, the gradient passes only where |x - bias| <= amax, if there is an amax.
         nonfinite_amax, out: as ``fake_tensor_quant``.
 
-    Elements saturate, NaN elements stay NaN, the sign of zero is kept; an amax of 0 makes zeros under (4, 3).
+    Elements saturate, NaN elements stay NaN, and the sign of zero is kept. With (4, 3), an amax of 0 gives zeros.
     Source: ModelOpt 0.40, ``dynamic_block_quant`` and ``NVFP4QTensor``; elements: OCP Microscaling rev. 1.0.
 
     Raises:
@@ -174,6 +174,11 @@ def dynamic_block_quant(
         ElementFormatError (NotImplementedError): for other ``num_bits`` or ``scale_bits``.
         AmaxError (ValueError): for NaN or infinity among the amaxes that scale (not with (8, 0)).
         SignError, DTypeError, DeviceError, OverlapError, GradError: as ``fake_tensor_quant``.
+
+    Example:
+        >>> x = torch.tensor([1.0, 7.0, 0.1, 0.2])
+        >>> gs.tensor_quant.dynamic_block_quant(x, 2, num_bits=(2, 1))  # blocks of two, e2m1 elements, e8m0 scales
+        tensor([1.0000, 8.0000, 0.0938, 0.1875])
     """
     owner = "dynamic_block_quant"
     size = check_block_size(owner, block_size)
@@ -211,6 +216,11 @@ def static_block_quant(
     Raises:
         BlockSizeError: unless block_size is positive and divides the number of elements.
         Others as ``fake_tensor_quant``.
+
+    Example:
+        >>> x, amax = torch.tensor([1.0, 7.0, 0.1, 0.2]), torch.tensor([[7.0], [0.2]])
+        >>> gs.tensor_quant.static_block_quant(x, 2, amax, num_bits=4)
+        tensor([1.0000, 7.0000, 0.1143, 0.2000])
     """
     size = check_block_size("static_block_quant", block_size)
     if inputs.numel() % size:
@@ -228,14 +238,20 @@ def static_block_quant(
 def static_blockwise_fp4_fake_quant(
     x: Tensor, amax: Tensor, global_amax: Tensor | float | None = None, quantize_block_scales: bool = True
 ) -> Tensor:
-    """``x`` in e2m1 with a given amax for each block, ``x`` being ``amax.numel()`` equal blocks.
+    """Quantise ``x`` to e2m1 with a given amax for each block; ``x`` consists of ``amax.numel()`` equal blocks.
 
-    ``quantize_block_scales``: scales amax / 6 are rounded to e4m3 under ``global_amax / 2688`` (its default: the
-    largest amax), else taken as they are (``scaled_e4m3`` with E=2, M=1). The gradient passes.
+    With ``quantize_block_scales``, the scales amax / 6 are rounded to e4m3 with the scale ``global_amax / 2688`` (by
+    default from the largest amax). Without it they are not rounded (``scaled_e4m3`` with E=2, M=1). The gradient
+    passes.
 
     Raises:
         BlockSizeError: unless the number of blocks divides the number of elements.
         AmaxError: for amaxes that are negative, NaN or infinite.
+
+    Example:
+        >>> x, amax = torch.tensor([1.0, 7.0, 0.1, 0.2]), torch.tensor([6.0, 0.3])
+        >>> gs.tensor_quant.static_blockwise_fp4_fake_quant(x, amax, quantize_block_scales=False)
+        tensor([1.0000, 6.0000, 0.1000, 0.2000])
     """
     owner = "static_blockwise_fp4_fake_quant"
     check_tensor(owner, "x", x)
@@ -267,7 +283,13 @@ def quantize_op(
     unsigned: bool = False,
     narrow_range: bool = True,
 ) -> Tensor:
-    """``fake_tensor_quant`` of ``num_bits``, or with ``exponent_bits`` a float of so many in all; no gradient."""
+    """``fake_tensor_quant`` with ``num_bits``, or with ``exponent_bits`` a float of ``num_bits`` in all; no gradient.
+
+    Example:
+        >>> x = torch.tensor([0.3, -1.0, 2.0])
+        >>> gs.tensor_quant.quantize_op(x, 2.0), gs.tensor_quant.quantize_op(x, 2.0, 8, exponent_bits=4)
+        (tensor([ 0.2992, -1.0079,  2.0000]), tensor([ 0.2857, -1.0000,  2.0000]))
+    """
     from .floating import scaled_e4m3
 
     with torch.no_grad():
@@ -288,10 +310,15 @@ def dynamic_block_quantize_op(
     scale_num_bits: int,
     scale_exponent_bits: int,
 ) -> Tensor:
-    """``dynamic_block_quant`` with formats as total and exponent bits (8 and 8 for e8m0 scales); no gradient.
+    """``dynamic_block_quant`` with formats given as total and exponent bits (8 and 8 for e8m0 scales); no gradient.
 
     Raises:
-        DTypeError: for bits that are no integers; otherwise as ``dynamic_block_quant``.
+        DTypeError: for bits that are not integers; otherwise as ``dynamic_block_quant``.
+
+    Example:
+        >>> x = torch.tensor([1.0, 7.0, 0.1, 0.2])
+        >>> gs.tensor_quant.dynamic_block_quantize_op(x, 2, None, 4, 2, 8, 8)  # e2m1 elements, e8m0 scales
+        tensor([1.0000, 8.0000, 0.0938, 0.1875])
     """
     bits = {"num_bits": num_bits, "exponent_bits": exponent_bits}
     check_ints(

@@ -20,16 +20,16 @@ class QuantizerAttributeConfig:
     """What one quantiser does; ``from_dict(config.dict()) == config``.
 
     Args:
-        enable: False leaves tensors as they are.
-        num_bits: bits of an integer, or (E, M) of a float; any float but (4, 3) needs dynamic blocks.
+        enable: if False, the quantiser returns tensors unchanged.
+        num_bits: bits of an integer, or (E, M) of a float; any float except (4, 3) needs dynamic blocks.
         axis: dimension or dimensions with an amax for each index.
-        fake_quant: False returns integers or codes' values without scaling back.
+        fake_quant: if False, the quantiser returns integers or codes' values without scaling back.
         unsigned, narrow_range: as ``fake_tensor_quant``, with narrow_range False.
         learn_amax: True learns clipping ends (PACT), "lsq" learns amax itself.
         type: "static", or "dynamic" for an amax from every input (over one axis at most).
         block_sizes: {dimension: elements that share an amax; None is all}, "type", "scale_bits", "scale_block_sizes".
-        bias: {dimensions that share a bias: None, "type": "static" (default: from calibration) or "dynamic" (each
-            input's own), "method": "mean" (default) or "max_min", the middle of the ends}; not with static blocks.
+        bias: {dimensions that share a bias: None, "type": "static" (default: from calibration) or "dynamic" (from
+            each input), "method": "mean" (default) or "max_min", the middle of the ends}; not with static blocks.
         trt_high_precision_dtype: dtype around exported nodes: "Float", "Half", "BFloat16".
         calibrator: "max", "histogram", or (constructor, arguments, keywords).
         rotate: multiply by the normalised Hadamard matrix first.
@@ -39,7 +39,14 @@ class QuantizerAttributeConfig:
         BitsError (ValueError): for other bits, or a float other than (4, 3) without dynamic blocks.
         BlockSizeError (ValueError, AssertionError): for block sizes with axis, or not positive.
         DescriptorError (ValueError): for other contradictions.
+
     Source: ModelOpt 0.15 and later, a pydantic class of this name.
+
+    Example:
+        >>> nvfp4 = {-1: 16, "type": "dynamic", "scale_bits": (4, 3)}
+        >>> config = gs.tensor_quant.QuantizerAttributeConfig(num_bits=(2, 1), block_sizes=nvfp4)
+        >>> gs.tensor_quant.TensorQuantizer(config)
+        TensorQuantizer(E2M1 block_sizes={-1: 16, 'type': 'dynamic', 'scale_bits': (4, 3)} amax=dynamic fake quant)
     """
 
     enable: bool = True
@@ -112,17 +119,26 @@ class QuantizerAttributeConfig:
             raise DescriptorError(message(asked, "neither", "Leave one out."))
 
     def dict(self) -> dict[str, Any]:
-        """Every field, plain Python values (a calibrator's constructor stays itself)."""
+        """Return every field as plain Python values (the constructor of a calibrator is not converted).
+
+        Example:
+            >>> gs.tensor_quant.QuantizerAttributeConfig(num_bits=4, axis=0).dict()["axis"]
+            0
+        """
         found = asdict(replace(self, calibrator="max"))
         found["calibrator"] = self.calibrator
         return found
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> QuantizerAttributeConfig:
-        """The config with these fields.
+        """Return the config with these fields.
 
         Raises:
             DescriptorError (ValueError): for unknown fields, and for ``{"enable": True}`` alone, which says nothing.
+
+        Example:
+            >>> gs.tensor_quant.QuantizerAttributeConfig.from_dict({"num_bits": 4, "axis": 0}).num_bits
+            4
         """
         known = {field.name for field in fields(cls)}
         unknown = set(given) - known

@@ -122,24 +122,60 @@ class _Transposed(_Convolution):
 
 
 class QuantConv1d(_Ordinary, nn.Conv1d):
-    """``nn.Conv1d`` of quantised operands."""
+    """``nn.Conv1d`` with quantised operands, which ``quantize_`` makes from ``nn.Conv1d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.Conv1d(2, 4, 3), {"*weight_quantizer": {"axis": 0}})
+        >>> type(layer).__name__, layer(torch.ones(1, 2, 8)).shape
+        ('QuantConv1d', torch.Size([1, 4, 6]))
+    """
 
 
 class QuantConv2d(_Ordinary, nn.Conv2d):
-    """``nn.Conv2d`` of quantised operands."""
+    """``nn.Conv2d`` with quantised operands, which ``quantize_`` makes from ``nn.Conv2d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.Conv2d(2, 4, 3), {"*weight_quantizer": {"axis": 0}})
+        >>> type(layer).__name__, layer.weight_quantizer
+        ('QuantConv2d', TensorQuantizer(8 bit axis=0 amax=dynamic fake quant))
+    """
 
 
 class QuantConv3d(_Ordinary, nn.Conv3d):
-    """``nn.Conv3d`` of quantised operands."""
+    """``nn.Conv3d`` with quantised operands, which ``quantize_`` makes from ``nn.Conv3d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.Conv3d(2, 4, 3), {"*input_quantizer": {}}, spec="int(32)")
+        >>> type(layer).__name__, layer.spec
+        ('QuantConv3d', 'int(32)')
+    """
 
 
 class QuantConvTranspose1d(_Transposed, nn.ConvTranspose1d):
-    """``nn.ConvTranspose1d`` of quantised operands."""
+    """``nn.ConvTranspose1d`` with quantised operands, which ``quantize_`` makes from ``nn.ConvTranspose1d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.ConvTranspose1d(2, 4, 3), {"*weight_quantizer": {"axis": 1}})
+        >>> type(layer).__name__, layer(torch.ones(1, 2, 8)).shape
+        ('QuantConvTranspose1d', torch.Size([1, 4, 10]))
+    """
 
 
 class QuantConvTranspose2d(_Transposed, nn.ConvTranspose2d):
-    """``nn.ConvTranspose2d`` of quantised operands."""
+    """``nn.ConvTranspose2d`` with quantised operands, which ``quantize_`` makes from ``nn.ConvTranspose2d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.ConvTranspose2d(2, 4, 3), {"*weight_quantizer": {"axis": 1}})
+        >>> type(layer).__name__, layer(torch.ones(1, 2, 8, 8)).shape
+        ('QuantConvTranspose2d', torch.Size([1, 4, 10, 10]))
+    """
 
 
 class QuantConvTranspose3d(_Transposed, nn.ConvTranspose3d):
-    """``nn.ConvTranspose3d`` of quantised operands."""
+    """``nn.ConvTranspose3d`` with quantised operands, which ``quantize_`` makes from ``nn.ConvTranspose3d``.
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.ConvTranspose3d(2, 4, 3), {"*weight_quantizer": {"axis": 1}})
+        >>> type(layer).__name__, layer.input_quantizer
+        ('QuantConvTranspose3d', TensorQuantizer(disabled))
+    """

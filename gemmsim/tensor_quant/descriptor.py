@@ -41,25 +41,31 @@ class ScaledQuantDescriptor:
     Args:
         num_bits: bits of an integer, or (4, 3), (2, 1), and beyond ModelOpt (5, 2), (3, 2), (2, 3).
         name: any text.
-        fake_quant: False returns integers (see ``TensorQuantizer``).
+        fake_quant: if False, the quantiser returns integers (see ``TensorQuantizer``).
         axis: dimension or dimensions with an amax for each index; None for one amax.
-        block_sizes: {dimension: elements that share an amax}, None in place of a size for the whole dimension. Also
+        block_sizes: {dimension: elements that share an amax}; None in place of a size for the whole dimension. Also
             "type" ("static", "dynamic"), "scale_bits" ((8, 0), (4, 3), or an integer) and "scale_block_sizes".
-        amax: a fixed one, kept as a float32 array.
+        amax: a fixed amax, kept as a float32 array.
         learn_amax: True learns clipping ends (PACT), "lsq" learns amax itself.
         scale_amax: factor on amax.
         calib_method: "max" or "histogram".
-        unsigned, narrow_range: as ``fake_tensor_quant``, but narrow_range is False here unless given.
+        unsigned, narrow_range: as ``fake_tensor_quant``, except that narrow_range is False by default.
         dynamic: take amax from every input.
 
     Raises:
-        BitsError (ValueError): for integers of fewer than no bits.
-        DescriptorTypeError (TypeError): for other bits, a name that is no text, an axis that is no integer, learn_amax
-            with axis, another amax.
+        BitsError (ValueError): for integers with a negative number of bits.
+        DescriptorTypeError (TypeError): for other bits, a name that is not text, an axis that is not an integer,
+            learn_amax with axis, another amax.
         DescriptorError (ValueError): for another calib_method, a scale_amax that is not positive.
         BlockSizeError (ValueError, AssertionError): for block sizes with axis, or not as above.
+
     Source: ModelOpt up to 0.13, ``ScaledQuantDescriptor``. Its code's ``dict`` leaves out block_sizes, calib_method,
     narrow_range and dynamic, and always has num_bits and name; ``dict`` here is as its documentation says.
+
+    Example:
+        >>> descriptor = gs.tensor_quant.ScaledQuantDescriptor(num_bits=4, axis=0)
+        >>> descriptor, gs.tensor_quant.TensorQuantizer(descriptor)
+        (ScaledQuantDescriptor(num_bits=4, axis=0), TensorQuantizer(4 bit axis=0 amax=dynamic fake quant))
     """
 
     def __init__(
@@ -123,22 +129,38 @@ class ScaledQuantDescriptor:
 
     @staticmethod
     def get_block_quant_axes_and_sizes(block_sizes: Mapping[Any, Any] | None) -> dict[int, int | None] | None:
-        """The dimensions and sizes alone, without "type", "scale_bits" and "scale_block_sizes"."""
+        """Return only the dimensions and sizes, without "type", "scale_bits" and "scale_block_sizes".
+
+        Example:
+            >>> gs.tensor_quant.ScaledQuantDescriptor.get_block_quant_axes_and_sizes({-1: 16, "type": "dynamic"})
+            {-1: 16}
+        """
         if block_sizes is None:
             return None
         return {axis: size for axis, size in block_sizes.items() if axis not in _EXTRA_KEYS}
 
     def dict(self) -> dict[str, Any]:
-        """The fields that differ from their defaults, as plain Python values: empty for ``ScaledQuantDescriptor()``."""
+        """Return the fields that differ from their defaults, as plain Python values: empty for
+        ``ScaledQuantDescriptor()``.
+
+        Example:
+            >>> gs.tensor_quant.ScaledQuantDescriptor(num_bits=4, calib_method="max").dict()
+            {'num_bits': 4}
+        """
         found = {key: value for key, value in self._fields.items() if key != "amax" and value != _DEFAULTS[key]}
         return found if self.amax is None else {**found, "amax": self.amax.tolist()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ScaledQuantDescriptor:
-        """The descriptor whose ``dict()`` this is; JSON's lists in place of tuples and text keys of axes are read.
+        """Return the descriptor for which ``dict()`` gave ``fields``; from JSON, lists replace tuples and axes may be
+        text keys.
 
         Raises:
             DescriptorTypeError: for unknown keys.
+
+        Example:
+            >>> gs.tensor_quant.ScaledQuantDescriptor.from_dict({"num_bits": [4, 3], "block_sizes": {"-1": 16}})
+            ScaledQuantDescriptor(num_bits=(4, 3), block_sizes={-1: 16})
         """
         unknown = set(fields) - set(_DEFAULTS)
         if unknown:

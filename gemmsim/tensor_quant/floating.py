@@ -101,23 +101,30 @@ def scaled_e4m3(
     nonfinite_amax: str = "raise",
     out: Tensor | None = None,
 ) -> Tensor:
-    """``inputs`` as E4M3 under the scale ``448 * (1 / amax)``, scaled back, in ``inputs``' dtype.
+    """Round ``inputs`` to E4M3 with the scale ``448 * (1 / amax)`` and scale back, in the dtype of ``inputs``.
 
-    ``e4m3((x - bias) * scale) * (1 / scale) + bias`` in float32, each step rounded once, nearest even; float64 inputs
-    are rounded to float32 first. Without amax: ``e4m3(x)``.
+    ``e4m3((x - bias) * scale) * (1 / scale) + bias`` in float32, each step rounded once, to nearest even; float64
+    inputs are rounded to float32 first. Without amax: ``e4m3(x)``.
 
     Args:
         inputs, amax, bias, trt_high_precision_dtype, pass_through_bwd, nonfinite_amax, out: as ``fake_tensor_quant``.
         E, M: exponent and fraction bits: (4, 3), and beyond ModelOpt (5, 2), (3, 2), (2, 3), (2, 1), (3, 0), (1, 2),
-            (0, 3), with their largest value in place of 448. As third and fourth positional arguments too.
+            (0, 3), with their largest value in place of 448. They may also be the third and fourth positional
+            arguments.
 
-    Overflow and infinities saturate, always; NaN stays NaN; subnormal values are kept; the sign of zero is kept.
-    Where amax <= 2^-24 it counts as 1. Gradient: passes where |x - bias| <= amax; everywhere without amax.
+    Overflow and infinities always saturate. NaN stays NaN. Subnormal values and the sign of zero are kept. An amax <=
+    2^-24 counts as 1. The gradient passes where |x - bias| <= amax; everywhere without amax.
     Source: ModelOpt 0.40 ``fp8_eager``, the guard for amax from 0.47; element formats: OCP OFP8 rev. 1.0.
 
     Raises:
         ElementFormatError (NotImplementedError): for another (E, M).
         AmaxError, AmaxShapeError, DTypeError, DeviceError, OverlapError, GradError: as ``fake_tensor_quant``.
+
+    Example:
+        >>> gs.tensor_quant.scaled_e4m3(torch.tensor([0.3, -1.0, 2.0]), 2.0)
+        tensor([ 0.2857, -1.0000,  2.0000])
+        >>> gs.tensor_quant.scaled_e4m3(torch.tensor([0.3, 500.0]), None)  # e4m3 itself, which saturates at 448
+        tensor([3.1250e-01, 4.4800e+02])
     """
     owner = "scaled_e4m3"
     name = _name(E, M)
@@ -144,17 +151,26 @@ def scaled_e4m3(
 
 @takes_arrays
 def scaled_e4m3_impl(inputs: Tensor, amax: Tensor | float | None = None) -> Tensor:
-    """``scaled_e4m3`` without a gradient."""
+    """``scaled_e4m3`` without a gradient.
+
+    Example:
+        >>> gs.tensor_quant.scaled_e4m3_impl(torch.tensor([0.3, -1.0, 2.0], requires_grad=True), 2.0)
+        tensor([ 0.2857, -1.0000,  2.0000])
+    """
     with torch.no_grad():
         result: Tensor = scaled_e4m3(inputs, amax, None, 4, 3)
     return result
 
 
 def scaled_e4m3_abstract(input: Tensor, amax: Tensor | float | None = None) -> Tensor:
-    """What ``scaled_e4m3_impl`` returns, without values: ``torch.empty_like(input)``.
+    """Return the shape and dtype that ``scaled_e4m3_impl`` returns, without values: ``torch.empty_like(input)``.
 
     Raises:
-        DTypeError: for an input that is no tensor.
+        DTypeError: if the input is not a tensor.
+
+    Example:
+        >>> gs.tensor_quant.scaled_e4m3_abstract(torch.ones(2, 3, device="meta")).shape
+        torch.Size([2, 3])
     """
     check_tensor("scaled_e4m3_abstract", "input", input)
     return torch.empty_like(input)
@@ -162,13 +178,23 @@ def scaled_e4m3_abstract(input: Tensor, amax: Tensor | float | None = None) -> T
 
 @takes_arrays
 def fp8_eager(x: Tensor, amax: Tensor | float | None = None) -> Tensor:
-    """``scaled_e4m3_impl`` under its later name."""
+    """``scaled_e4m3_impl`` under its later name.
+
+    Example:
+        >>> gs.tensor_quant.fp8_eager(torch.tensor([0.3, -1.0, 2.0]), 2.0)
+        tensor([ 0.2857, -1.0000,  2.0000])
+    """
     return scaled_e4m3_impl(x, amax)
 
 
 @takes_arrays
 def fp4_cast_ste(x: Tensor) -> Tensor:
-    """Each element rounded to e2m1 (ties to even, saturating at 6), with a gradient where |x| <= 6."""
+    """Round each element to e2m1 (ties to even, saturating at 6); the gradient passes where |x| <= 6.
+
+    Example:
+        >>> gs.tensor_quant.fp4_cast_ste(torch.tensor([0.3, 2.5, -7.0]))
+        tensor([ 0.5000,  2.0000, -6.0000])
+    """
     v, _, _ = prepared("fp4_cast_ste", x, None)
     result: Tensor = applied("fp4_cast", _Fp4Cast, v)
     return result

@@ -76,7 +76,14 @@ class _Applied(torch.autograd.Function):
 
 
 class FakeTensorQuantFunction(_Applied):
-    """``fake_tensor_quant`` as an autograd function; ``apply`` and the steps take both argument orders."""
+    """``fake_tensor_quant`` as an autograd function; ``apply`` and the steps accept both argument orders.
+
+    Example:
+        >>> x = torch.tensor([0.3, -5.0], requires_grad=True)
+        >>> gs.tensor_quant.FakeTensorQuantFunction.apply(x, torch.tensor(2.0)).sum().backward()
+        >>> x.grad  # clipped elements have none
+        tensor([1., 0.])
+    """
 
     _function = staticmethod(fake_tensor_quant)
 
@@ -115,7 +122,12 @@ class FakeTensorQuantFunction(_Applied):
 
 
 class LegacyFakeTensorQuantFunction(_Applied):
-    """``legacy_fake_tensor_quant`` as an autograd function."""
+    """``legacy_fake_tensor_quant`` as an autograd function.
+
+    Example:
+        >>> gs.tensor_quant.LegacyFakeTensorQuantFunction.apply(torch.tensor([0.3, -1.0, 2.0]), torch.tensor(2.0))
+        tensor([ 0.2992, -1.0079,  2.0000])
+    """
 
     _function = staticmethod(legacy_fake_tensor_quant)
 
@@ -152,7 +164,12 @@ class LegacyFakeTensorQuantFunction(_Applied):
 
 
 class TensorQuantFunction(_Applied):
-    """``tensor_quant`` as an autograd function."""
+    """``tensor_quant`` as an autograd function.
+
+    Example:
+        >>> gs.tensor_quant.TensorQuantFunction.apply(torch.tensor([0.3, -1.0, 2.0]), torch.tensor(2.0))
+        (tensor([ 19., -64., 127.]), tensor(63.5000))
+    """
 
     _function = staticmethod(tensor_quant)
 
@@ -195,7 +212,12 @@ class TensorQuantFunction(_Applied):
 
 
 class FakeAffineTensorQuantFunction(_Applied):
-    """``fake_affine_tensor_quant`` as an autograd function."""
+    """``fake_affine_tensor_quant`` as an autograd function.
+
+    Example:
+        >>> gs.tensor_quant.FakeAffineTensorQuantFunction.apply(torch.tensor([-5.0, 0.3, 2.0]), -1.0, 2.0, 2)
+        tensor([-1.,  0.,  2.])
+    """
 
     _function = staticmethod(fake_affine_tensor_quant)
 
@@ -223,7 +245,12 @@ class FakeAffineTensorQuantFunction(_Applied):
 
 
 class ScaledE4M3Function(_Applied):
-    """``scaled_e4m3`` as an autograd function; ``apply`` and the steps take both argument orders."""
+    """``scaled_e4m3`` as an autograd function; ``apply`` and the steps accept both argument orders.
+
+    Example:
+        >>> gs.tensor_quant.ScaledE4M3Function.apply(torch.tensor([0.3, -1.0, 2.0]), torch.tensor(2.0))
+        tensor([ 0.2857, -1.0000,  2.0000])
+    """
 
     _function = staticmethod(scaled_e4m3)
 
@@ -268,7 +295,13 @@ class ScaledE4M3Function(_Applied):
 
 
 class DynamicBlockQuantizationFunction(_Applied):
-    """``dynamic_block_quant`` as an autograd function; ``apply`` and the steps take both argument orders."""
+    """``dynamic_block_quant`` as an autograd function; ``apply`` and the steps accept both argument orders.
+
+    Example:
+        >>> x = torch.tensor([1.0, 7.0, 0.1, 0.2])
+        >>> gs.tensor_quant.DynamicBlockQuantizationFunction.apply(x, 2, None, None, (2, 1))
+        tensor([1.0000, 8.0000, 0.0938, 0.1875])
+    """
 
     _function = staticmethod(dynamic_block_quant)
 
@@ -312,7 +345,13 @@ class DynamicBlockQuantizationFunction(_Applied):
 
 
 class StaticBlockQuantizationFunction(_Applied):
-    """``static_block_quant`` as an autograd function."""
+    """``static_block_quant`` as an autograd function.
+
+    Example:
+        >>> x, amax = torch.tensor([1.0, 7.0, 0.1, 0.2]), torch.tensor([[7.0], [0.2]])
+        >>> gs.tensor_quant.StaticBlockQuantizationFunction.apply(x, 2, amax, None, 4)
+        tensor([1.0000, 7.0000, 0.1143, 0.2000])
+    """
 
     _function = staticmethod(static_block_quant)
 

@@ -21,20 +21,27 @@ class HistogramCalibrator:
     """Histogram of |x| over batches.
 
     Args:
-        num_bits, unsigned: of the quantiser that amax is for; the searches use them.
-        axis: None; a histogram for each index is not offered.
-        num_bins: bins that the first batch's range is cut into.
+        num_bits, unsigned: those of the quantiser that amax is for; the searches use them.
+        axis: must be None; a histogram for each index is not available.
+        num_bins: number of bins into which the first batch's range is divided.
         grow_method: what happens to later, larger values. None (ModelOpt): bins of the first batch's width are added,
-            so the result depends on which batch came first. "double": the width is the least power of two that covers
-            the range with 2 num_bins bins; when the range grows, neighbouring bins join. The result is then the same
-            for any order and split of the data, and ``merge`` is exact.
+            so the result depends on which batch is first. "double": the width is the least power of two that covers
+            the range with 2 num_bins bins; when the range grows, neighbouring bins are joined. The result then does
+            not depend on how the data is ordered and divided, and ``merge`` is exact.
         skip_zeros: leave zeros out.
-        torch_hist: of no influence: counts are exact integers either way.
+        torch_hist: has no effect: counts are exact integers either way.
+
     Source: ModelOpt, ``HistogramCalibrator``.
 
     Raises:
         ElementFormatError (NotImplementedError): for an axis.
         CalibrationError: for another grow_method, fewer than 2 bins.
+
+    Example:
+        >>> calibrator = gs.tensor_quant.HistogramCalibrator(num_bins=10)
+        >>> calibrator.collect(torch.arange(101.0))  # 0 to 100, a value each
+        >>> calibrator.compute_amax("percentile", percentile=50)
+        tensor(50.)
     """
 
     def __init__(
@@ -61,7 +68,13 @@ class HistogramCalibrator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard everything that was collected.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.HistogramCalibrator()
+            >>> calibrator.collect(torch.ones(2)), calibrator.reset(), calibrator.calib_hist
+            (None, None, None)
+        """
         self._counts: Tensor | None = None  # int64
         self._edges: Tensor | None = None  # float32, one more
         self._exponent: int | None = None  # of the width, where it is a power of two
@@ -69,20 +82,39 @@ class HistogramCalibrator:
 
     @property
     def calib_hist(self) -> Tensor | None:
-        """Counts by bin; None when nothing was collected."""
+        """The counts of the bins; None if nothing was collected.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.HistogramCalibrator(num_bins=4)
+            >>> calibrator.collect(torch.tensor([0.1, 0.2, 0.9, 4.0])), calibrator.calib_hist
+            (None, tensor([3, 0, 0, 1]))
+        """
         return self._counts
 
     @property
     def calib_bin_edges(self) -> Tensor | None:
-        """Ends of the bins, one more than there are counts."""
+        """The edges of the bins, one more than there are counts.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.HistogramCalibrator(num_bins=4)
+            >>> calibrator.collect(torch.tensor([0.1, 0.2, 0.9, 4.0])), calibrator.calib_bin_edges
+            (None, tensor([0., 1., 2., 3., 4.]))
+        """
         return self._edges
 
     def collect(self, x: Tensor) -> None:
-        """Take a batch in.
+        """Add a batch.
 
         Raises:
             CalibrationDataError (AssertionError): for NaN or infinity in it.
             CalibrationError (RuntimeError): for values that need 2^24 bins of the first batch's width.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.HistogramCalibrator(num_bins=2)
+            >>> calibrator.collect(torch.tensor([1.0, 2.0])), calibrator.collect(torch.tensor([-5.0]))
+            (None, None)
+            >>> len(calibrator.calib_hist)  # the larger value needed bins of the same width
+            5
         """
         values = x.detach().abs().flatten().to(torch.float32)
         if self.skip_zeros:
@@ -136,13 +168,20 @@ class HistogramCalibrator:
         self._edges = (torch.arange(2 * self.num_bins + 1, dtype=torch.float64) * 2.0**self._exponent).float()
 
     def merge(self, other: HistogramCalibrator) -> None:
-        """Take in what another calibrator has collected.
+        """Add what another calibrator has collected.
 
-        Exact with grow_method="double". With ModelOpt's rule only where both have bins of one width, which they have
-        when both started from the same largest value.
+        The result is exact with grow_method="double". With ModelOpt's rule, both must have bins of the same width,
+        which they have if both started from the same largest value.
 
         Raises:
-            CalibrationError: for calibrators whose bins do not fit together.
+            CalibrationError: for calibrators with bins that do not fit together.
+
+        Example:
+            >>> one, two = (gs.tensor_quant.HistogramCalibrator(grow_method="double") for _ in range(2))
+            >>> one.collect(torch.tensor([1.0])), two.collect(torch.tensor([3.0, 4.0])), one.merge(two)
+            (None, None, None)
+            >>> one.calib_hist.sum()
+            tensor(3)
         """
         if other._counts is None or other._edges is None:
             return
@@ -178,17 +217,23 @@ class HistogramCalibrator:
     def compute_amax(
         self, method: str, *, stride: int = 1, start_bin: int = 128, percentile: float = 99.99
     ) -> Tensor | None:
-        """amax by ``method``, a float32 tensor of no dimensions where the data was; None when nothing was collected.
+        """Return amax by ``method`` as a 0-D float32 tensor on the device of the data; None if nothing was collected.
 
-        * "percentile": left end of the first bin up to which at least ``percentile`` percent of the data lies.
-        * "mse": centre of the bin, from ``start_bin`` in steps of ``stride``, under which quantising all centres has
+        * "percentile": left edge of the first bin up to which at least ``percentile`` percent of the data lies.
+        * "mse": centre of the bin, from ``start_bin`` in steps of ``stride``, for which quantising all centres has
           the least mean of count times squared error (the first of equals).
-        * "entropy": end of the bin under which the histogram, cut off there and merged into the quantiser's levels,
-          diverges least (Kullback-Leibler) from the one with its tail in its last bin (the last of equals).
+        * "entropy": edge of the bin for which the truncated histogram, merged into the quantiser's levels, diverges
+          least (Kullback-Leibler) from the one with its tail in its last bin (the last of equals).
 
         Raises:
             CalibrationError (RuntimeError, TypeError here): for another method.
             CalibrationDataError (ValueError): for a percentile outside 0..100, negative counts.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.HistogramCalibrator(num_bits=4)
+            >>> calibrator.collect(torch.cat([torch.linspace(0, 1, 1000), torch.tensor([10.0])]))  # one outlier
+            >>> [round(calibrator.compute_amax(method).item(), 2) for method in ("percentile", "mse", "entropy")]
+            [10.0, 3.23, 1.0]
         """
         if method not in _METHODS:
             raise MethodError(message(f"compute_amax: method={method!r}", ", ".join(_METHODS), "Choose one."))

@@ -155,26 +155,26 @@ def fake_tensor_quant(
     nonfinite_amax: str = "raise",
     out: Tensor | None = None,
 ) -> Tensor:
-    """``inputs`` rounded to integers under ``scale = hi / amax`` and divided by it again, in ``inputs``' dtype.
+    """Round ``inputs`` to integers with ``scale = hi / amax`` and divide by the scale, in the dtype of ``inputs``.
 
-    With hi = 2^(num_bits - 1 + unsigned) - 1 and lo = 0 (unsigned), -hi (narrow_range) or -hi - 1:
-    ``clamp(rint((x - bias) * scale), lo, hi) / scale + bias``. All in float32, each step rounded once to nearest even,
-    whatever the dtype of ``inputs``; float64 inputs are rounded to float32 first.
+    With hi = 2^(num_bits - 1 + unsigned) - 1 and lo = 0 (unsigned), -hi (narrow_range) or -hi - 1: ``clamp(rint((x -
+    bias) * scale), lo, hi) / scale + bias``. All steps are in float32, each rounded once to nearest even, whatever
+    the dtype of ``inputs``; float64 inputs are rounded to float32 first.
 
     Args:
-        inputs: float32, float64, float16 or bfloat16; any shape and strides. Empty gives empty.
+        inputs: float32, float64, float16 or bfloat16; any shape and strides. An empty tensor gives an empty one.
         amax: largest magnitude, a number or a tensor that broadcasts against ``inputs``: (), (C, 1, 1), full shape.
-        bias: taken off before and added after; broadcasts too. Third positional numbers are ``num_bits``: the older
+        bias: subtracted before and added after; broadcasts too. A third positional number is ``num_bits``: the older
             order ``(inputs, amax, num_bits, unsigned, narrow_range, trt_high_precision_dtype)`` works as well.
         num_bits: 2 to 23 (1 to 23 unsigned).
         trt_high_precision_dtype, block_size, axis: only matter to ONNX export: the dtype around the nodes ("Float",
             "Half", "BFloat16"), and blocks of int4 weights along an axis.
-        pass_through_bwd: the gradient passes everywhere.
+        pass_through_bwd: if true, the gradient passes everywhere.
         nonfinite_amax: "raise" for an amax of NaN or infinity, or "propagate": such elements become NaN.
-        out: receives and is the result; no gradient then.
+        out: tensor that receives the result; there is no gradient then.
 
-    Where amax <= 2^-24 the result is 0 (infinity times 0 is NaN). NaN stays NaN, infinities clamp, the sign of zero is
-    kept. Gradient: passes where |x - bias| <= amax (not at NaN), none for amax and bias.
+    Where amax <= 2^-24 the result is 0 (infinity times 0 is NaN). NaN stays NaN, infinities are clamped, and the sign
+    of zero is kept. The gradient passes where |x - bias| <= amax (not at NaN); amax and bias have none.
     Source: NVIDIA ModelOpt 0.40, ``fake_tensor_quant``; bit for bit.
 
     Raises:
@@ -183,6 +183,12 @@ def fake_tensor_quant(
         AmaxShapeError (RuntimeError, ValueError): for an amax or bias that does not broadcast.
         SignError (TypeError): for inputs below zero with ``unsigned``.
         DTypeError, DeviceError, OverlapError, GradError: as ``gemmsim.quantize``.
+
+    Example:
+        >>> gs.tensor_quant.fake_tensor_quant(torch.tensor([0.3, -1.0, 5.0]), 2.0)
+        tensor([ 0.2992, -1.0079,  2.0000])
+        >>> gs.tensor_quant.fake_tensor_quant(torch.tensor([0.3, -1.0, 5.0]), 2.0, num_bits=3)  # steps of 2/3
+        tensor([ 0.0000, -1.3333,  2.0000])
     """
     owner = "fake_tensor_quant"
     name = integer_name(owner, num_bits, unsigned, narrow_range)
@@ -212,10 +218,14 @@ def legacy_fake_tensor_quant(
     *,
     pass_through_bwd: bool = False,
 ) -> Tensor:
-    """``fake_tensor_quant`` with the arguments that ModelOpt's legacy function has; same results and errors.
+    """``fake_tensor_quant`` with the arguments of ModelOpt's legacy function; same results and errors.
 
     ``pass_through_bwd``: False clips the gradient, as the code of ModelOpt's function does; True lets it pass
     everywhere, as the documentation of that function says.
+
+    Example:
+        >>> gs.tensor_quant.legacy_fake_tensor_quant(torch.tensor([0.3, -1.0, 5.0]), 2.0)
+        tensor([ 0.2992, -1.0079,  2.0000])
     """
     result: Tensor = fake_tensor_quant(
         inputs, amax, bias, num_bits, unsigned, narrow_range, None, pass_through_bwd
@@ -235,13 +245,19 @@ def tensor_quant(
     *,
     nonfinite_amax: str = "raise",
 ) -> tuple[Tensor, Tensor]:
-    """The integers of ``fake_tensor_quant`` as floats, and their scale: ``integers / scale`` approximates ``inputs``.
+    """Return the integers of ``fake_tensor_quant`` as floats, and their scale: ``integers / scale`` approximates
+    ``inputs``.
 
-    Both in ``inputs``' dtype; the scale has amax's shape and is 1 where amax <= 2^-24. Arguments, special values and
-    errors as ``fake_tensor_quant``; the integers' gradient passes where |x| <= amax, the scale's is ignored.
+    Both have the dtype of ``inputs``. The scale has amax's shape and is 1 where amax <= 2^-24. Arguments, special
+    values and errors are those of ``fake_tensor_quant``. The integers' gradient passes where |x| <= amax; the scale's
+    is ignored.
 
     Raises:
-        AmaxError (ValueError): besides, for a scale that float16 inputs cannot hold (above 65504).
+        AmaxError (ValueError): also for a scale that float16 inputs cannot hold (above 65504).
+
+    Example:
+        >>> gs.tensor_quant.tensor_quant(torch.tensor([0.3, -1.0, 5.0]), torch.tensor(2.0))
+        (tensor([ 19., -64., 127.]), tensor(63.5000))
     """
     q, s = Integers.apply(*integers_arguments(inputs, amax, bias, num_bits, unsigned, narrow_range, nonfinite_amax))
     return q, s
@@ -272,7 +288,12 @@ def integers_arguments(
 def fake_quant_impl(
     inputs: Tensor, amax: Tensor | float, num_bits: int = 8, unsigned: bool = False, narrow_range: bool = True
 ) -> Tensor:
-    """``fake_tensor_quant`` without a gradient."""
+    """``fake_tensor_quant`` without a gradient.
+
+    Example:
+        >>> gs.tensor_quant.fake_quant_impl(torch.tensor([0.3, -1.0, 2.0], requires_grad=True), 2.0)
+        tensor([ 0.2992, -1.0079,  2.0000])
+    """
     with torch.no_grad():
         result: Tensor = fake_tensor_quant(inputs, amax, None, num_bits, unsigned, narrow_range)
     return result
@@ -280,10 +301,16 @@ def fake_quant_impl(
 
 @takes_arrays
 def int_cast_ste(x: Tensor, num_bits: int, unsigned: bool = False, narrow_range: bool = True) -> Tensor:
-    """``clamp(rint(x), lo, hi)`` with a gradient where lo <= x <= hi, as ``fake_tensor_quant`` has them.
+    """``clamp(rint(x), lo, hi)`` with a gradient where lo <= x <= hi; lo and hi are those of ``fake_tensor_quant``.
+
+    With ``unsigned``, inputs below zero are clamped to 0.
 
     Raises:
-        BitsError: for another ``num_bits``. Inputs below zero clamp to 0 with ``unsigned``.
+        BitsError: for another ``num_bits``.
+
+    Example:
+        >>> gs.tensor_quant.int_cast_ste(torch.tensor([0.5, 1.5, -20.0]), 4)
+        tensor([ 0.,  2., -7.])
     """
     name = integer_name("int_cast_ste", num_bits, unsigned, narrow_range)
     v, _, _ = prepared("int_cast_ste", x, None)

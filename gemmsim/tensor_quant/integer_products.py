@@ -75,10 +75,17 @@ class _Values(torch.autograd.Function):
 def integer_values(
     x: Tensor, amax: Tensor | float, num_bits: int = 8, unsigned: bool = False, narrow_range: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The integers of ``tensor_quant`` in float32 and their float32 scale, with the gradient of ``integers / scale``.
+    """Return the integers of ``tensor_quant`` in float32 and their float32 scale, with the gradient of ``integers /
+    scale``.
 
-    That is: the gradient of the integers is multiplied by the scale where |x| <= amax, so that scaling back after a
-    product gives the straight-through gradient. Arguments and errors as ``tensor_quant``.
+    The gradient of the integers is multiplied by the scale where |x| <= amax. Scaling back after a product therefore
+    gives the straight-through gradient. Arguments and errors are those of ``tensor_quant``.
+
+    Example:
+        >>> x = torch.tensor([0.3, -1.0, 5.0], requires_grad=True)
+        >>> integers, scale = gs.tensor_quant.integer_values(x, 2.0)
+        >>> torch.autograd.grad((integers / scale).sum(), x)
+        (tensor([1., 1., 0.]),)
     """
     name = integer_name("integer_values", num_bits, unsigned, narrow_range)
     required("integer_values", amax)
@@ -103,19 +110,25 @@ def int_matmul(
 
     Args:
         a, b: whole numbers, in integer or float tensors.
-        scale_a, scale_b: one number, or one for each row of a (..., M, 1) and column of b (..., 1, N). Not along K.
-        spec: "int(32)", "int(P, wrap)", "int(P, saturate)", any other accumulator, or a whole spec. (``accumulator``,
-            the former keyword, is deprecated.)
+        scale_a, scale_b: one number, or one for each row of a (..., M, 1) and column of b (..., 1, N), but not along
+            K.
+        spec: "int(32)", "int(P, wrap)", "int(P, saturate)", any other accumulator, or a whole spec. The former
+            keyword ``accumulator`` is deprecated.
         out_dtype: dtype of the result.
 
-    The sum is exact as the accumulator defines it; it is divided by the product of the scales (exact) in float64 and
-    rounded to ``out_dtype``. Under ``gemmsim.cublas_acceleration`` int8 tensors in int(32) go to ``torch._int_mm`` when
-    no sum can leave 32 bits: the same bits. Gradients: PyTorch's own products.
+    The sum is exact as the accumulator defines it. It is divided by the (exact) product of the scales in float64 and
+    rounded to ``out_dtype``. Under ``gemmsim.cublas_acceleration``, ``torch._int_mm`` computes int8 tensors in
+    int(32) if no sum can leave 32 bits; the bits are the same. Gradients are PyTorch's own products.
 
     Raises:
-        AmaxError: for scales that are 0, NaN or infinite (not looked at in compiled code and under vmap).
-        ShapeError: for scales along K, and as ``gemmsim.qmatmul``; SpecError: for an accumulator that is none, or
-            operands of an integer accumulator that are not whole.
+        AmaxError: for scales that are 0, NaN or infinite (not checked in compiled code and under vmap).
+        ShapeError: for scales along K, and as ``gemmsim.qmatmul``.
+        SpecError: for an unknown accumulator, and for operands of an integer accumulator that are not whole.
+
+    Example:
+        >>> a, b = torch.full((1, 8), 100), torch.full((8, 1), 100)
+        >>> gs.tensor_quant.int_matmul(a, b), gs.tensor_quant.int_matmul(a, b, spec="int(16, wrap)")
+        (tensor([[80000.]]), tensor([[14464.]]))
     """
     check_tensor("int_matmul", "a", a)
     check_tensor("int_matmul", "b", b)
@@ -195,12 +208,21 @@ def int_linear(
 
     Args:
         x, weight, bias: shapes (..., K), (N, K), (N,).
-        input_amax: one number, or one for each row (..., 1). weight_amax: one number, or one for each output (N, 1).
-        num_bits, narrow_range: of both, or (of x, of weight). unsigned: of x, or (of x, of weight).
-        spec: as ``int_matmul``.
+        input_amax: one number, or one for each row (..., 1).
+        weight_amax: one number, or one for each output (N, 1).
+        num_bits, narrow_range: of both, or (of x, of weight).
+        unsigned: of x, or (of x, of weight).
+        spec: as ``int_matmul``. The former keyword ``accumulator`` is deprecated.
 
-    The result is ``int_matmul`` of the integers over the product of the scales; the bias is added in float32 after.
-    Errors as ``tensor_quant`` and ``int_matmul``.
+    The result is ``int_matmul`` of the integers with the product of the scales; the bias is added in float32
+    afterwards. Errors are those of ``tensor_quant`` and ``int_matmul``.
+
+    Example:
+        >>> x, weight = torch.ones(1, 1000), torch.ones(1, 1000)
+        >>> gs.tensor_quant.int_linear(x, weight, input_amax=1.0, weight_amax=1.0)  # 127 * 127 * 1000 fits into int(32)
+        tensor([[1000.]])
+        >>> gs.tensor_quant.int_linear(x, weight, input_amax=1.0, weight_amax=1.0, spec="int(16, saturate)")
+        tensor([[2.0316]])
     """
     bits_x, bits_w = num_bits if isinstance(num_bits, tuple) else (num_bits, num_bits)
     narrow_x, narrow_w = narrow_range if isinstance(narrow_range, tuple) else (narrow_range, narrow_range)

@@ -17,7 +17,14 @@ QUANTIZERS = ("input_quantizer", "weight_quantizer", "output_quantizer")
 
 
 class QuantLayer(Emulated):
-    """What quantised layers share: three quantisers, and the accumulator of integer products (None: PyTorch's own)."""
+    """Base class of quantised layers: three quantisers, and the accumulator of integer products (None: PyTorch's
+    own).
+
+    Example:
+        >>> layer = gs.tensor_quant.quantize_(torch.nn.Linear(4, 2), {"*weight_quantizer": {"axis": 0}})
+        >>> isinstance(layer, gs.tensor_quant.QuantLayer), [name for name, _ in layer.named_children()]
+        (True, ['input_quantizer', 'weight_quantizer', 'output_quantizer'])
+    """
 
     input_quantizer: TensorQuantizer
     weight_quantizer: TensorQuantizer
@@ -27,7 +34,13 @@ class QuantLayer(Emulated):
 
     @property
     def spec(self) -> str | None:
-        """``accumulator``, under the name of the argument that says it."""
+        """``accumulator``, under the name of the argument that sets it.
+
+        Example:
+            >>> layer = gs.tensor_quant.quantize_(torch.nn.Linear(4, 2), {"*_quantizer": {}}, spec="int(32)")
+            >>> layer.spec
+            'int(32)'
+        """
         return self.accumulator
 
     @spec.setter
@@ -38,7 +51,15 @@ class QuantLayer(Emulated):
         return True  # or refused by what it calls
 
     def quantised_weight(self) -> Tensor:
-        """The weight as the layer multiplies it."""
+        """Return the weight with which the layer multiplies.
+
+        Example:
+            >>> layer = torch.nn.Linear(1, 2, bias=False)
+            >>> layer.weight.data = torch.tensor([[0.3], [2.0]])
+            >>> gs.tensor_quant.quantize_(layer, {"*weight_quantizer": {"num_bits": 4}}).quantised_weight().detach()
+            tensor([[0.2857],
+                    [2.0000]])
+        """
         return self.weight_quantizer(self.weight)
 
     @property

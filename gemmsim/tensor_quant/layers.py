@@ -26,11 +26,21 @@ __all__ = ["QUANTISED", "QUANTIZERS", "QuantLayer", "QuantLinear", "convert", "q
 
 
 class QuantLinear(QuantLayer, nn.Linear):
-    """``nn.Linear`` of quantised operands.
+    """``nn.Linear`` with quantised operands, which ``quantize_`` makes from ``nn.Linear``.
 
-    ``output_quantizer(linear(input_quantizer(x), weight_quantizer(weight), bias))``.
-    With ``accumulator`` ("int(16, wrap)", any ``gemmsim.acc``), the integers themselves are multiplied and summed in
-    it, and the scales taken off after (``int_linear``). Made from ``nn.Linear`` by ``quantize_``.
+    It computes ``output_quantizer(linear(input_quantizer(x), weight_quantizer(weight), bias))``. With ``accumulator``
+    ("int(16, wrap)", any ``gemmsim.acc``), it multiplies the integers themselves, sums them in that accumulator, and
+    divides by the scales afterwards (``int_linear``).
+
+    Example:
+        >>> config = {"*input_quantizer": {}, "*weight_quantizer": {"axis": 0}}
+        >>> gs.tensor_quant.quantize_(torch.nn.Linear(4, 2), config, spec="int(32)")
+        QuantLinear(
+          in_features=4, out_features=2, bias=True, accumulator=int(32)
+          (input_quantizer): TensorQuantizer(8 bit axis=None amax=dynamic fake quant)
+          (weight_quantizer): TensorQuantizer(8 bit axis=0 amax=dynamic fake quant)
+          (output_quantizer): TensorQuantizer(disabled)
+        )
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -67,20 +67,26 @@ def learned_fake_tensor_quant(
     grad_scale: float | None = None,
     nonfinite_amax: str = "raise",
 ) -> Tensor:
-    """``fake_tensor_quant`` that also has a gradient for ``amax``, as learned step sizes (LSQ) do.
+    """``fake_tensor_quant`` that also has a gradient for ``amax``, as in learned step size quantisation (LSQ).
 
-    With the step s = amax / hi: inside [lo s, hi s] the derivative by s is rint(x / s) - x / s, above hi, below lo;
-    that by amax is it over hi. The inputs' gradient passes inside the range.
+    With the step s = amax / hi, the derivative by s is rint(x / s) - x / s inside [lo s, hi s], hi above and lo
+    below. The derivative by amax is that divided by hi. The inputs' gradient passes inside the range.
 
     Args:
         grad_scale: factor on amax's gradient; None is 1 / sqrt(elements per amax * hi).
-        Others as ``fake_tensor_quant``.
+        Others: as ``fake_tensor_quant``.
 
     NaN inputs add nothing to either gradient.
     Source: Esser et al., Learned Step Size Quantization, ICLR 2020, equations 3 and section 2.2.
 
     Raises:
-        as ``fake_tensor_quant``.
+        AmaxError, AmaxShapeError, BitsError, SignError, DTypeError, DeviceError: as ``fake_tensor_quant``.
+
+    Example:
+        >>> x, amax = torch.tensor([0.3, 5.0]), torch.tensor(2.0, requires_grad=True)
+        >>> gs.tensor_quant.learned_fake_tensor_quant(x, amax, num_bits=4, grad_scale=1.0).sum().backward()
+        >>> amax.grad  # the clipped element gives 1, the other one -0.05 / 7
+        tensor(0.9929)
     """
     owner = "learned_fake_tensor_quant"
     name = integer_name(owner, num_bits, unsigned, narrow_range)
@@ -122,13 +128,20 @@ class _Pact(torch.autograd.Function):
 
 @takes_arrays
 def pact(x: Tensor, clip_min: Tensor, clip_max: Tensor) -> Tensor:
-    """``x`` clamped to two learnable numbers, whose gradients are sums over what they clip (ends included).
+    """Clamp ``x`` to two learnable numbers; their gradients are sums over the elements that they clip (ends
+    included).
 
     The inputs' gradient passes strictly between them. NaN stays NaN and has no gradient.
     Source: Choi et al., PACT, 2018; ModelOpt up to 0.33, ``learn_amax``.
 
     Raises:
-        DTypeError: for arguments that are no tensors.
+        DTypeError: for arguments that are not tensors.
+
+    Example:
+        >>> low, high = torch.tensor(-1.0, requires_grad=True), torch.tensor(1.0, requires_grad=True)
+        >>> clamped = gs.tensor_quant.pact(torch.tensor([0.3, 5.0, 7.0]), low, high)
+        >>> clamped.detach(), *torch.autograd.grad(clamped.sum(), (low, high))
+        (tensor([0.3000, 1.0000, 1.0000]), tensor(0.), tensor(2.))
     """
     for name, t in (("x", x), ("clip_min", clip_min), ("clip_max", clip_max)):
         check_tensor("pact", name, t)

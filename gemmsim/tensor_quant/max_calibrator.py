@@ -35,13 +35,21 @@ def largest_magnitude(x: Tensor, axis: int | tuple[int, ...] | None) -> Tensor:
 
 
 class MaxCalibrator:
-    """Running maximum of |x| over batches, for each index of ``axis``; the same for any split into batches.
+    """Running maximum of |x| over batches, for each index of ``axis``; it does not depend on how the data is divided.
 
     Args:
-        num_bits, unsigned: kept for the quantiser, of no influence here.
+        num_bits, unsigned: kept for the quantiser; they have no effect here.
         axis: dimension or dimensions with an amax for each index.
         track_amax: keep each batch's result in ``amaxs``.
+
     Source: ModelOpt, ``MaxCalibrator``.
+
+    Example:
+        >>> calibrator = gs.tensor_quant.MaxCalibrator(axis=0)
+        >>> calibrator.collect(torch.tensor([[1.0, -3.0], [0.5, 0.2]]))
+        >>> calibrator.compute_amax()
+        tensor([[3.0000],
+                [0.5000]])
     """
 
     def __init__(
@@ -57,11 +65,18 @@ class MaxCalibrator:
         self.amaxs: list[Tensor] = []
 
     def collect(self, x: Tensor) -> None:
-        """Take a batch in.
+        """Add a batch.
 
         Raises:
-            CalibrationDataError (AssertionError): for NaN or infinity in it; nothing is taken in then.
-            AmaxShapeError (RuntimeError): "amax shape changed!", when ``axis`` has another size than before.
+            CalibrationDataError (AssertionError): for NaN or infinity in it; then nothing is added.
+            AmaxShapeError (RuntimeError): "amax shape changed!", if ``axis`` has another size than before.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.MaxCalibrator()
+            >>> calibrator.collect(torch.tensor([1.0, -3.0])), calibrator.collect(torch.tensor([2.0]))
+            (None, None)
+            >>> calibrator.compute_amax()
+            tensor(3.)
         """
         if x.numel() == 0:
             return
@@ -79,10 +94,17 @@ class MaxCalibrator:
         self._amax = amax.clone() if self._amax is None else torch.maximum(self._amax, amax)
 
     def merge(self, other: MaxCalibrator) -> None:
-        """Take in what another calibrator of the same axis has collected, as if it had been collected here.
+        """Add what another calibrator of the same axis has collected, as if this one had collected it.
 
         Raises:
             CalibrationError: for a calibrator of another axis.
+
+        Example:
+            >>> one, two = gs.tensor_quant.MaxCalibrator(), gs.tensor_quant.MaxCalibrator()
+            >>> one.collect(torch.tensor([1.0])), two.collect(torch.tensor([-3.0])), one.merge(two)
+            (None, None, None)
+            >>> one.compute_amax()
+            tensor(3.)
         """
         if other.axis != self.axis:
             raise CalibrationError(
@@ -95,11 +117,22 @@ class MaxCalibrator:
             self.amaxs += other.amaxs
 
     def compute_amax(self) -> Tensor | None:
-        """The maximum; None when nothing was collected."""
+        """Return the maximum; None if nothing was collected.
+
+        Example:
+            >>> gs.tensor_quant.MaxCalibrator().compute_amax() is None
+            True
+        """
         return self._amax
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard everything that was collected.
+
+        Example:
+            >>> calibrator = gs.tensor_quant.MaxCalibrator()
+            >>> calibrator.collect(torch.ones(2)), calibrator.reset(), calibrator.compute_amax()
+            (None, None, None)
+        """
         self._amax, self.amaxs = None, []
 
     def __repr__(self) -> str:

@@ -38,31 +38,38 @@ def quantize_(
     spec: str | Mapping[str, str | None] | None = None,
     report: Callable[[Conversion], Any] | None = None,
 ) -> nn.Module:
-    """Give layers of ``model`` quantisers as ``config`` says, in place; returns ``model``.
+    """Give layers of ``model`` quantisers as ``config`` says, in place; return ``model``.
 
     Args:
-        model: its ``nn.Linear``, ``nn.Conv1d/2d/3d`` and ``nn.ConvTranspose1d/2d/3d`` layers (of subclasses those of
+        model: its ``nn.Linear``, ``nn.Conv1d/2d/3d`` and ``nn.ConvTranspose1d/2d/3d`` layers (and subclasses in
             torch.nn that compute the same, as ``nn.MultiheadAttention.out_proj``) get ``input_quantizer``,
-            ``weight_quantizer`` and ``output_quantizer`` where a pattern enables one of them.
-        config: {pattern: description}, later entries first. Patterns are shell wildcards over quantiser names such as
-            "encoder.0.fc.weight_quantizer"; "default" is for those that no other names; {"nn.Linear": {pattern:
-            description}} is for one class. Descriptions: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a
-            dict of the latter's fields; {"enable": False}, False or None switch off. ModelOpt's {"quant_cfg": config,
-            ...} is read too.
-        spec: what integer products are summed in, as ``int_matmul``; or {pattern over layer names: spec}. None:
-            PyTorch's own products of the quantised values. (``accumulator``, the former keyword, is deprecated.)
-        report: called with the ``gemmsim.nn.Conversion``, the table of layers converted and left. Without it the table
-            is logged: to "gemmsim", as a warning where layers were left that a pattern enables.
+            ``weight_quantizer`` and ``output_quantizer`` if a pattern enables one of them.
+        config: {pattern: description}; later entries take precedence. Patterns are shell wildcards over quantiser
+            names such as "encoder.0.fc.weight_quantizer". "default" is for those that no other pattern names;
+            {"nn.Linear": {pattern: description}} is for one class. Descriptions are ``ScaledQuantDescriptor``,
+            ``QuantizerAttributeConfig``, or a dict of the latter's fields; {"enable": False}, False or None switch
+            off. ModelOpt's {"quant_cfg": config, ...} is accepted, too.
+        spec: the accumulator of integer products, as in ``int_matmul``; or {pattern over layer names: spec}. None:
+            PyTorch's own products of the quantised values. The former keyword ``accumulator`` is deprecated.
+        report: called with the ``gemmsim.nn.Conversion``, the table of converted and remaining layers. Without it the
+            table is logged to "gemmsim", as a warning if layers remain that a pattern enables.
 
-    State dict keys of the layers stay; the quantisers add theirs once they have an amax. Calling again changes the
-    description of quantisers that a pattern names, and leaves the others. Layers keep their hooks: a weight that a hook
-    computes (``weight_norm``, ``spectral_norm``, ``prune``) is quantised as each call computes it; layers with
-    parametrised weights are left, and those with a ``forward`` that is an attribute of their own. Where anything
+    State dict keys of the layers do not change; the quantisers add theirs once they have an amax. A second call
+    changes the description of quantisers that a pattern names, and leaves the others. Layers keep their hooks: a
+    weight that a hook computes (``weight_norm``, ``spectral_norm``, ``prune``) is quantised as each call computes it.
+    Layers with parametrised weights are left, and so are those with an instance attribute ``forward``. If anything
     raises, the model is as it was.
 
     Raises:
-        DescriptorError: for patterns that switch on and name no quantiser, descriptions that are none, accumulator
-            patterns that name no layer. SpecError: for an accumulator that is none.
+        DescriptorError: for patterns that enable something but name no quantiser, unknown descriptions, and
+            accumulator patterns that name no layer.
+        SpecError: for an unknown accumulator.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+        >>> config = {"*weight_quantizer": {"num_bits": 4, "axis": 0}, "2.*": False}
+        >>> [type(layer).__name__ for layer in gs.tensor_quant.quantize_(model, config)]
+        ['QuantLinear', 'ReLU', 'Linear']
     """
     patterns = config.get("quant_cfg", config) if isinstance(config, Mapping) else config
     if not isinstance(patterns, Mapping) or not all(isinstance(key, str) for key in patterns):
@@ -188,26 +195,32 @@ def calibrate(
     unreached: str = "error",
     **options: Any,
 ) -> nn.Module:
-    """Run ``batches`` through ``model``, and give every static quantiser its amax; returns ``model``.
+    """Run ``batches`` through ``model``, give every static quantiser its amax, and return ``model``.
 
     Args:
         batches: tensors, tuples of arguments or dicts of keyword arguments; or a function that runs the model.
-        method: "max", or "percentile", "mse", "entropy" by histograms (amaxes per axis or block stay maxima).
-        progress: called with batches done and their number (None if unknown) after each.
-        unreached: what becomes of quantisers that no batch reached, as of experts that no token chose: "error", or
-            "keep" the amax that they had, none at first.
-        options: of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
+        method: "max", or "percentile", "mse", "entropy" with histograms (amaxes per axis or block remain maxima).
+        progress: called after each batch with the number of batches done and their total (None if unknown).
+        unreached: what happens to quantisers that no batch reached, such as those of experts that no token chose:
+            "error", or "keep" their present amax, if any.
+        options: options of ``HistogramCalibrator.compute_amax``: percentile, stride, start_bin.
 
-    While it runs, quantisers collect and quantise nothing, and there are no gradients. Weights are taken in as their
-    layer's calls use them, once while they stay the same, whoever sets them: hooks, parametrisations, or the code
-    around the layer. Those of layers that no batch reaches are taken in as the next call would compute them, but for
-    plain attributes, which only a call shows. The model's training mode is left as it is. The maxima are the same
-    for any split into batches; histograms too, with ``HistogramCalibrator(grow_method="double")``, which is used here.
+    During calibration, quantisers collect and do not quantise, and there are no gradients. Weights are collected as
+    their layer's calls use them, once while they stay the same, no matter what sets them: hooks, parametrisations, or
+    the code around the layer. Weights of layers that no batch reaches are collected as the next call would compute
+    them, except for plain attributes, which only a call shows. The model's training mode does not change. Maxima do
+    not depend on how the data is divided into batches. Neither do histograms, because calibration uses
+    ``HistogramCalibrator(grow_method="double")``.
 
     Raises:
-        CalibrationError (RuntimeError): for another method or option, batches that are none, a model without
-            quantisers, and quantisers that saw no data, with their names; then no amax has changed.
-        CalibrationDataError (AssertionError): for NaN or infinity on the way.
+        CalibrationError (RuntimeError): for another method or option, for something that is not batches, for a model
+            without quantisers, and for quantisers without data, with their names; then no amax has changed.
+        CalibrationDataError (AssertionError): for NaN or infinity in the collected tensors.
+
+    Example:
+        >>> model = gs.tensor_quant.quantize_(torch.nn.Linear(2, 2), {"*input_quantizer": {}})
+        >>> gs.tensor_quant.calibrate(model, [torch.tensor([[1.0, -3.0]]), torch.ones(4, 2)]).input_quantizer.amax
+        tensor(3.)
     """
     if method not in ("max", "percentile", "mse", "entropy"):
         asked = f"calibrate: method={method!r}"

@@ -27,17 +27,19 @@ NF4 = (
 def nf4_fake_quant(
     inputs: Tensor, block_size: int = 64, scale_bits: int | None = 8, scale_block_size: int = 256
 ) -> Tensor:
-    """``inputs`` in NF4, blocks of ``block_size`` along the last dimension under their largest magnitude, and back.
+    """Quantise ``inputs`` to NF4 and back; blocks of ``block_size`` along the last dimension are scaled by their
+    amax.
 
-    ``NF4[nearest to x / m] * m'`` in float32, each step rounded once: m is the block's largest magnitude (1 if that is
-    0), and m' what quantising the scales leaves of it: m less the mean of all m, rounded to ``scale_bits`` integers in
-    blocks of ``scale_block_size``, plus the mean. The result has ``inputs``' dtype and shape.
+    The result is ``NF4[nearest to x / m] * m'`` in float32, each step rounded once. Here m is the block's largest
+    magnitude (1 if that is 0), and m' is what remains of it when the scales are quantised. That is m minus the mean
+    of all m, rounded to ``scale_bits`` integers in blocks of ``scale_block_size``, plus the mean. The result has the
+    dtype and shape of ``inputs``.
 
     Args:
         inputs: any shape with a dimension, any strides; a short last block counts as filled with zeros.
-        scale_bits: 2 to 23; None keeps the scales as they are.
+        scale_bits: 2 to 23; None does not quantise the scales.
 
-    Of two values equally near, the lower. Zeros are +0. NaN and infinities raise. The gradient passes.
+    Of two values equally near, the lower is chosen. Zeros are +0. NaN and infinities raise. The gradient passes.
     Source: QLoRA section 3; ModelOpt's ``NF4QTensor`` (not compared with it bit for bit).
 
     Raises:
@@ -45,6 +47,10 @@ def nf4_fake_quant(
         BitsError (ValueError): for other ``scale_bits``.
         AmaxError (ValueError): for NaN or infinity among the inputs.
         DTypeError, DeviceError: as ``fake_tensor_quant``.
+
+    Example:
+        >>> gs.tensor_quant.nf4_fake_quant(torch.tensor([0.1, -0.5, 1.0]), scale_bits=None)
+        tensor([ 0.0796, -0.5251,  1.0000])
     """
     owner = "nf4_fake_quant"
     size, outer = check_block_size(owner, block_size), check_block_size(owner, scale_block_size)

@@ -20,17 +20,22 @@ _FLOAT8 = {"e4m3": (448.0, 17), "e5m2": (57344.0, 19)}
 
 
 def onnx_translations(opset_version: int = 18) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """What to pass as ``custom_translation_table``: int8 and affine casts as QuantizeLinear and DequantizeLinear.
+    """Return a ``custom_translation_table`` for ``torch.onnx.export``: int8 and affine casts as
+    Quantize-/DequantizeLinear.
 
     Without it the exporter writes the casts' own arithmetic (Mul, Round, Clip, Div), with the functions' bits.
 
     Args:
         opset_version: the exporter's, 18 or later. From 19 on QuantizeLinear has float8: E4M3 and E5M2 casts use it.
 
-    Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``, but that E4M3 has the nodes
-    of the standard and not TensorRT's. Signed integers with narrow_range and ``tensor_quant`` become Mul, Round, Clip
-    and Div, as there. Other elements and blocks, which have no node of the standard, raise ``ExportError``. Needs the
-    package onnxscript, as that exporter does.
+    Scales, zero points, axes and refusals are those of the exporter with ``dynamo=False``, except that E4M3 has the
+    standard's nodes instead of TensorRT's. Signed integers with narrow_range and ``tensor_quant`` become Mul, Round,
+    Clip and Div, as there. Other elements and blocks, which have no node in the standard, raise ``ExportError``. The
+    function needs the package onnxscript, as that exporter does.
+
+    Example:
+        >>> sorted(operator.name() for operator in gs.tensor_quant.onnx_translations())[:2]
+        ['gemmsim::tq_affine', 'gemmsim::tq_affine_composite']
     """
     ops = torch.ops.gemmsim
     fake = _fake_quantize_float8 if opset_version >= _FLOAT8_OPSET else _fake_quantize

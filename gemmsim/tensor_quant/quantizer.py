@@ -31,25 +31,31 @@ _STATE = ("_amax", "_pre_quant_scale", "_bias_value")
 
 
 class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
-    """Quantises its input as a description says, under an amax of its own.
+    """Quantise the input as a description says, with the quantiser's own amax.
 
-    ``forward``: times ``pre_quant_scale``; rotated; returned as it is while disabled; cut into blocks; shown to the
-    calibrator while calibrating; clipped while ``enable_clip``; quantised unless ``disable_quant``; put together.
+    ``forward`` has these steps: multiply by ``pre_quant_scale``; rotate; return if disabled; divide into blocks; give
+    to the calibrator while calibrating; clip if ``enable_clip`` was called; quantise unless ``disable_quant`` was
+    called; join the blocks.
 
-    Without an amax (no calibration yet, or ``type="dynamic"``) each input's own is used: max |x| over the dimensions
-    not in ``axis``. A described ``bias`` is each input's own too until calibration fixes it ("static"); amax is then
-    collected from what is left, under the bias so far, so that it depends on the order of batches. The state dict holds
-    ``_amax`` (and ``_pre_quant_scale``, ``_bias_value``, learned parameters) once there is one; loading a state dict
-    creates it.
+    Without an amax (before calibration, or with ``type="dynamic"``) each input's own is used: max |x| over the
+    dimensions not in ``axis``. The same holds for a described ``bias`` until calibration fixes it ("static"). amax is
+    then collected after the bias of that moment was subtracted, so it depends on the order of batches. The state dict
+    holds ``_amax`` (and ``_pre_quant_scale``, ``_bias_value``, learned parameters) once there is one; loading a state
+    dict creates it.
 
     Args:
-        quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None;
-            ``quant_attribute_cfg`` is its name in later versions.
-        disabled, if_quant, if_clip, if_calib: the switches' first positions.
+        quant_desc: ``ScaledQuantDescriptor``, ``QuantizerAttributeConfig``, a dict of the latter's fields, or None.
+            Later versions of ModelOpt name it ``quant_attribute_cfg``.
+        disabled, if_quant, if_clip, if_calib: initial positions of the switches.
         amax: a first amax.
 
     NaN, infinities, errors: those of ``fake_tensor_quant``, ``scaled_e4m3`` and ``dynamic_block_quant``.
     Source: ModelOpt, ``TensorQuantizer``.
+
+    Example:
+        >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0)
+        >>> quantizer(torch.tensor([0.4, 2.6, 100.0]))
+        tensor([0., 3., 7.])
     """
 
     _amax: Tensor
@@ -84,9 +90,14 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
             self.init_learn_amax()
 
     def set_from_attribute_config(self, quant_desc: Any) -> None:
-        """Take another description; amax is kept, the calibrator starts anew.
+        """Replace the description; amax is kept, and the calibrator starts anew.
 
-        Of a dict only the fields in it change; "enable" alone leaves the calibrator as it is.
+        A dict changes only the fields in it; "enable" alone does not affect the calibrator.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0)
+            >>> quantizer.set_from_attribute_config({"axis": 0}), quantizer
+            (None, TensorQuantizer(4 bit axis=0 amax=7 fake quant))
         """
         old: QuantizerAttributeConfig | None = getattr(self, "_config", None)
         if isinstance(quant_desc, Mapping) and old is not None:
@@ -107,7 +118,12 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
 
     @property
     def amax(self) -> Tensor | None:
-        """The amax in force: learned or calibrated; None if each input's own is used."""
+        """The present amax, learned or calibrated; None if each input's own is used.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer(amax=7.0).amax
+            tensor(7.)
+        """
         if hasattr(self, "learned_amax"):
             return self.learned_amax.detach()
         if hasattr(self, "clip_max"):
@@ -128,7 +144,14 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
 
     @property
     def pre_quant_scale(self) -> Tensor | None:
-        """What inputs are multiplied by first."""
+        """The factor by which inputs are multiplied first.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer(amax=7.0)
+            >>> quantizer.pre_quant_scale = torch.tensor(2.0)
+            >>> quantizer(torch.tensor([7.0, 3.5]))  # 7 * 2 is clamped
+            tensor([7., 7.])
+        """
         return getattr(self, "_pre_quant_scale", None)
 
     @pre_quant_scale.setter
@@ -137,7 +160,14 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
 
     @property
     def bias(self) -> Tensor | None:
-        """What is taken off before and added after."""
+        """The value that is subtracted before quantisation and added after it.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4, "bias": {-1: None}}, amax=7.0)
+            >>> quantizer.bias = torch.tensor(100.0)
+            >>> quantizer(torch.tensor([100.0, 103.4]))
+            tensor([100., 103.])
+        """
         return getattr(self, "_bias_value", None)
 
     @bias.setter
@@ -157,10 +187,16 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         return centre(x, str(self.bias_method), self._bias_axes) if held is None else held
 
     def load_calib_bias(self) -> None:
-        """Take over the bias that a static description has collected.
+        """Set the bias that a static description has collected.
 
         Raises:
-            CalibrationError (RuntimeError): without such a description, or when nothing was collected.
+            CalibrationError (RuntimeError): without such a description, or if nothing was collected.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer().load_calib_bias()  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            gemmsim.tensor_quant.errors.CalibrationError: load_calib_bias of a quantizer that has collected no ...
         """
         found = None if self._bias_calibrator is None else self._bias_calibrator.compute_bias()
         if found is None:
@@ -170,7 +206,11 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self.bias = found
 
     def reset_bias(self) -> None:
-        """Forget the bias, and what was collected for it."""
+        """Discard the bias, and what was collected for it.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer().reset_bias()
+        """
         if hasattr(self, "_bias_value"):
             del self._bias_value
         if self._bias_calibrator is not None:
@@ -178,7 +218,12 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
 
     @property
     def step_size(self) -> Tensor | None:
-        """amax over the largest integer; None (with a warning) without an amax."""
+        """amax divided by the largest integer; None (with a warning) without an amax.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0).step_size
+            tensor(1.)
+        """
         amax = self.amax
         if amax is None:
             warnings.warn("step_size of a quantizer without an amax", stacklevel=2)
@@ -186,35 +231,75 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         return amax / self.maxbound
 
     def disable(self) -> None:
-        """Return inputs as they are."""
+        """Make the quantiser return inputs unchanged.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0)
+            >>> quantizer.disable(), quantizer(torch.tensor(2.6))
+            (None, tensor(2.6000))
+        """
         self._disabled = True
 
     def enable(self) -> None:
-        """Undo ``disable``."""
+        """Undo ``disable``.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, disabled=True, amax=7.0)
+            >>> quantizer.enable(), quantizer(torch.tensor(2.6))
+            (None, tensor(3.))
+        """
         self._disabled = False
 
     @property
     def is_enabled(self) -> bool:
-        """Whether inputs are calibrated on or quantised."""
+        """Whether inputs are calibrated on or quantised.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer().is_enabled, gs.tensor_quant.TensorQuantizer(disabled=True).is_enabled
+            (True, False)
+        """
         return not self._disabled
 
     def disable_quant(self) -> None:
-        """Stop quantising."""
+        """Stop quantising; calibration and clipping go on.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, amax=7.0)
+            >>> quantizer.disable_quant(), quantizer(torch.tensor(2.6))
+            (None, tensor(2.6000))
+        """
         self._if_quant = False
 
     def enable_quant(self) -> None:
-        """Quantise."""
+        """Quantise inputs.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, if_quant=False, amax=7.0)
+            >>> quantizer.enable_quant(), quantizer(torch.tensor(2.6))
+            (None, tensor(3.))
+        """
         self._if_quant = True
 
     def disable_calib(self) -> None:
-        """Stop showing inputs to the calibrator."""
+        """Stop giving inputs to the calibrator.
+
+        Example:
+            >>> gs.tensor_quant.TensorQuantizer(if_calib=True).disable_calib()
+        """
         self._if_calib = False
 
     def enable_calib(self) -> None:
-        """Show inputs to the calibrator.
+        """Give inputs to the calibrator.
 
         Raises:
-            CalibrationError: where there is none: dynamic quantisation.
+            CalibrationError: if there is none: dynamic quantisation.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer()
+            >>> quantizer.enable_calib(), quantizer(torch.tensor([1.0, -3.0])), quantizer.load_calib_amax()
+            (None, tensor([ 0.9921, -3.0000]), None)
+            >>> quantizer.amax
+            tensor(3.)
         """
         if self._calibrator is None:
             asked = "calibration of a quantizer that takes amax from each input"
@@ -222,14 +307,24 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self._if_calib = True
 
     def disable_clip(self) -> None:
-        """Stop clipping by the learned ends."""
+        """Stop clipping at the learned ends.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"learn_amax": True}, amax=7.0)
+            >>> quantizer.disable_clip()
+        """
         self._if_clip = False
 
     def enable_clip(self) -> None:
-        """Clip by the learned ends.
+        """Clip at the learned ends.
 
         Raises:
             DescriptorError (ValueError): without learn_amax.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"learn_amax": True}, amax=7.0)
+            >>> quantizer.init_learn_amax(), quantizer.enable_clip(), quantizer(torch.tensor(100.0)).detach()
+            (None, None, tensor(7.))
         """
         if not self._config.learn_amax:
             asked = "enable_clip of a quantizer without learn_amax"
@@ -237,13 +332,19 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self._if_clip = True
 
     def init_learn_amax(self) -> None:
-        """Make parameters of the amax: ``clip_min`` and ``clip_max`` (PACT), or ``learned_amax`` (learn_amax="lsq").
+        """Make the amax learnable: parameters ``clip_min`` and ``clip_max`` (PACT), or ``learned_amax``
+        (learn_amax="lsq").
 
         An amax per channel becomes its maximum, with a warning.
 
         Raises:
             DescriptorError (ValueError): without learn_amax.
             CalibrationError (RuntimeError): without an amax.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"learn_amax": "lsq"}, amax=7.0)
+            >>> quantizer.init_learn_amax(), [name for name, _ in quantizer.named_parameters()]
+            (None, ['learned_amax'])
         """
         if not self._config.learn_amax:
             asked = "init_learn_amax of a quantizer without learn_amax"
@@ -263,11 +364,16 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self._if_clip = True
 
     def load_calib_amax(self, *args: Any, strict: bool = True, **kwargs: Any) -> None:
-        """Take over ``calibrator.compute_amax(*args, **kwargs)``.
+        """Set amax to ``calibrator.compute_amax(*args, **kwargs)``.
 
         Raises:
-            CalibrationError (RuntimeError): when nothing was collected; with ``strict=False`` a warning, and an amax of
+            CalibrationError (RuntimeError): if nothing was collected; with ``strict=False`` a warning, and an amax of
                 NaN, which raises when it is used.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"num_bits": 4}, if_calib=True, if_quant=False)
+            >>> quantizer(torch.tensor([1.0, -3.0])), quantizer.load_calib_amax(), quantizer.amax
+            (tensor([ 1., -3.]), None, tensor(3.))
         """
         if self._calibrator is None:
             asked = "load_calib_amax of a quantizer without calibrator"
@@ -282,7 +388,13 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
         self.amax = found
 
     def reset_amax(self) -> None:
-        """Forget the amax, and what was collected."""
+        """Discard the amax, and what was collected.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer(amax=7.0)
+            >>> quantizer.reset_amax(), quantizer.amax
+            (None, None)
+        """
         for name in ("_amax", "learned_amax", "clip_min", "clip_max"):
             if hasattr(self, name):
                 delattr(self, name)
@@ -291,7 +403,14 @@ class TensorQuantizer(QuantizerAttributes, Emulated, nn.Module):
             self._calibrator.reset()
 
     def export_amax(self) -> Tensor | None:
-        """amax with zeros replaced by ``maxbound``, so that every scale is finite; None without one."""
+        """Return amax with zeros replaced by ``maxbound``, so that every scale is finite; None without an amax.
+
+        Example:
+            >>> quantizer = gs.tensor_quant.TensorQuantizer({"axis": 0}, amax=torch.tensor([[2.0], [0.0]]))
+            >>> quantizer.export_amax()
+            tensor([[  2.],
+                    [127.]])
+        """
         amax = self.amax
         return None if amax is None else torch.where(amax == 0, self.maxbound, amax)
 

@@ -1,4 +1,4 @@
-"""A small training loop: progress, metrics as JSON lines, checkpoints from which a run goes on with the same bits.
+"""A small training loop: progress, metrics as JSON lines, checkpoints from which a run continues with the same bits.
 
 rows = gemmsim.train.fit(model, optimizer, loss, data, epochs=10, folder="run")
 """

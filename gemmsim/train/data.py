@@ -13,13 +13,18 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """``(x[i], y[i], ...)`` for index tensors i of ``size`` rows, shuffled anew in every epoch.
+    """Batches ``(x[i], y[i], ...)`` with index tensors i of ``size`` rows, shuffled anew in every epoch.
 
-    ``batches(epoch)`` gives an epoch's; its order follows from (``seed``, epoch) and draws nothing from torch's default
-    generator. The last batch may be smaller. ``shuffle=False`` keeps the order of the tensors.
+    ``batches(epoch)`` returns the batches of an epoch. Their order is a function of (``seed``, epoch) and does not
+    use torch's default generator. The last batch may be smaller. ``shuffle=False`` keeps the order of the tensors.
 
     Raises:
         TrainError: for tensors of different lengths, and for sizes below one.
+
+    Example:
+        >>> batches = gs.train.Batches(torch.arange(5), size=2, shuffle=False)
+        >>> [x.tolist() for (x,) in batches(0)]
+        [[0, 1], [2, 3], [4]]
     """
 
     def __init__(self, *tensors: Tensor, size: int, seed: int = 0, shuffle: bool = True) -> None:

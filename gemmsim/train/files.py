@@ -22,7 +22,14 @@ METRICS, CHECKPOINT = "metrics.jsonl", "checkpoint.pt"
 
 
 class TrainError(ValueError):
-    """A folder, checkpoint or argument that a run cannot use."""
+    """Raised for a folder, checkpoint or argument that a run cannot use.
+
+    Example:
+        >>> gs.train.Batches(torch.ones(2), torch.ones(3), size=1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.train.files.TrainError: Batches of tensors with [2, 3] rows, size 1; allowed: equal ...
+    """
 
 
 def write_metrics(folder: Path, rows: Sequence[Row]) -> None:
@@ -32,7 +39,12 @@ def write_metrics(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def read_metrics(folder: str | Path) -> list[Row]:
-    """Rows of a run's ``metrics.jsonl``, oldest first; empty if there is none yet."""
+    """Return the rows of a run's ``metrics.jsonl``, oldest first; an empty list if there is no such file.
+
+    Example:
+        >>> gs.train.read_metrics("no such folder")
+        []
+    """
     path = Path(folder) / METRICS
     if not path.exists():
         return []

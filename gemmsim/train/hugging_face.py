@@ -17,11 +17,14 @@ _NAME = "gemmsim_steps_{}.json"
 
 
 def trainer_callback(resume_from: str | Path | None = None) -> Any:
-    """A ``transformers.TrainerCallback`` that saves ``gemmsim.emulation.state_dict`` with checkpoints and restores it.
+    """Return a ``transformers.TrainerCallback`` that saves ``gemmsim.emulation.state_dict`` with checkpoints and
+    restores it.
 
-    With it a run that ``Trainer.train(resume_from_checkpoint=...)`` goes on draws the bits of one that was not stopped,
-    in contexts without ``step`` and in converted models. Each process writes a file of its own,
+    With it, a run that ``Trainer.train(resume_from_checkpoint=...)`` resumes has the random bits of an uninterrupted
+    one, in contexts without ``step`` and in converted models. Each process writes its own file,
     ``checkpoint-N/gemmsim_steps_RANK.json``, under another name first.
+
+        Trainer(model, args, train_dataset=data, callbacks=[gs.train.trainer_callback()])
 
     Args:
         resume_from: the checkpoint's folder, if it is not ``checkpoint-N`` in ``output_dir``.
@@ -31,7 +34,9 @@ def trainer_callback(resume_from: str | Path | None = None) -> Any:
         TrainError: when training begins at a later step and the checkpoint has no such file.
 
     Example:
-        Trainer(model, args, train_dataset=data, callbacks=[gs.train.trainer_callback()])
+        >>> from contextlib import suppress
+        >>> with suppress(ImportError):  # without transformers
+        ...     callbacks = [gs.train.trainer_callback()]
     """
     from transformers import TrainerCallback
 

@@ -34,28 +34,36 @@ def fit(
     setting: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> list[Row]:
-    """Train ``model`` for ``epochs`` epochs in all; one row of metrics for each.
+    """Train ``model`` until it has seen ``epochs`` epochs; return one row of metrics for each.
 
     Args:
-        loss: ``loss(model, *batch)``, the mean over the batch.
-        data: batches as tuples, or a function that gives an epoch's (``Batches``). Epochs count from 0.
-        evaluate: metrics of the model after each epoch, in evaluation mode and without gradients.
-        scheduler: ``step()`` is called after each epoch.
-        folder: receives ``metrics.jsonl`` and ``checkpoint.pt`` after each epoch; made if it is not there.
-        resume: go on from the folder's checkpoint; without, start anew and overwrite it.
+        loss: ``loss(model, *batch)`` returns the mean over the batch.
+        data: batches as tuples, or a function that returns those of an epoch (``Batches``). Epochs count from 0.
+        evaluate: returns metrics of the model after each epoch, in evaluation mode and without gradients.
+        scheduler: its ``step()`` is called after each epoch.
+        folder: receives ``metrics.jsonl`` and ``checkpoint.pt`` after each epoch; created if missing.
+        resume: continue from the folder's checkpoint; if false, start anew and overwrite it.
         setting: plain values that say what is trained; a checkpoint of another setting is refused.
-        progress: a line to the terminal for each epoch.
+        progress: print a line for each epoch.
 
     A row has ``epoch`` (counted from 1), ``loss`` (mean of the batches' losses, weighted by their first tensors'
-    lengths), ``lr``, ``seconds``, and what ``evaluate`` gives.
+    lengths), ``lr``, ``seconds``, and what ``evaluate`` returns.
 
-    A run that is broken off and resumed has the bits of one that is not: the checkpoint holds model, optimizer,
-    scheduler, the state of torch's generators (CPU and CUDA), of which stochastic roundings draw, and the counts of
-    steps on which the random bits of ``emulate`` and of converted models depend. What else draws random numbers
-    (``random``, NumPy) is not restored, nor are contexts with ``step``. Each file is complete or as it was before.
+    A run that is interrupted and resumed has the bits of an uninterrupted one. The checkpoint holds model, optimizer,
+    scheduler and the state of torch's generators (CPU and CUDA), which stochastic roundings use. It also holds the
+    counts of steps on which the random bits of ``emulate`` and of converted models depend. Other sources of random
+    numbers (``random``, NumPy) are not restored, nor are contexts with ``step``. Each file is complete, or as it was
+    before.
 
     Raises:
-        TrainError: for a checkpoint of another setting or model, and for no batches.
+        TrainError: for a checkpoint of another setting or model, and if there are no batches.
+
+    Example:
+        >>> model, x = torch.nn.utils.skip_init(torch.nn.Linear, 1, 1, bias=False), torch.ones(4, 1)
+        >>> optimizer = torch.optim.SGD([torch.nn.init.zeros_(model.weight)], lr=0.25)
+        >>> [row["loss"] for row in gs.train.fit(model, optimizer, lambda model, x: (model(x) - 1).square().mean(),
+        ...     gs.train.Batches(x, size=4), epochs=3, progress=False)]
+        [1.0, 0.25, 0.0625]
     """
     target = None if folder is None else Path(folder)
     rows: list[Row] = []

@@ -20,12 +20,19 @@ WIDTHS = (4.0, 3.0, 2.2, 1.6, 1.2, 0.9)
 def curves_plot(
     runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, columns: Mapping[str, str], *, title: str = ""
 ) -> None:
-    """Write a PNG with a panel for each of ``columns`` (name -> label), a line for each run, over the epochs.
+    """Write a PNG with a panel for each of ``columns`` (name -> label) and a line for each run, over the epochs.
 
     Missing and null values leave gaps.
 
     Raises:
         TrainError: without matplotlib.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path, rows = pathlib.Path(folder, "curves.png"), [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
+        ...     print(gs.train.curves_plot({"e4m3": rows}, path, {"loss": "training loss"}), path.exists())
+        None True
     """
     try:
         # The Figure class alone draws with Agg: no display, and no global state as pyplot would have.

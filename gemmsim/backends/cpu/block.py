@@ -39,6 +39,12 @@ def encode_blocks(
     ``x`` may have any float dtype and strides. ``codes`` and ``scales`` have its shape except along ``dim``. There
     ``codes`` has as many bytes as ``packing`` needs, and ``scales`` has one element per block; the last block may be
     shorter. ``tensor_scale`` None means 1.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> fmt, codes, scales = gs.formats.parse("mxfp8_e4m3"), *(torch.empty(n, dtype=torch.uint8) for n in (2, 1))
+        >>> cpu.encode_blocks(torch.tensor([1.0, 2.9]), fmt, codes, scales, -1, "bytes"); codes, scales
+        (tensor([112, 124], dtype=torch.uint8), tensor([120], dtype=torch.uint8))
     """
     args = _args(_ENCODE, fmt, x, codes, scales, None, dim, packing, tensor_scale, x.dtype is torch.bfloat16)
     _run(args)
@@ -56,6 +62,12 @@ def decode_blocks(
     """Write the values of ``codes`` under ``scales`` into ``out``.
 
     Products are rounded to binary32, then to ``out``'s dtype (nearest even).
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> codes, scales, out = torch.tensor([0x38, 0x40]).byte(), torch.tensor([128]).byte(), torch.empty(2)
+        >>> cpu.decode_blocks(codes, scales, gs.formats.parse("mxfp8_e4m3"), out, -1, "bytes"); out  # 2 * [1, 2]
+        tensor([2., 4.])
     """
     _run(_args(_DECODE, fmt, None, codes, scales, out, dim, packing, tensor_scale, False))
 
@@ -66,6 +78,12 @@ def quantize_blocks(
     """Write the values that decoding ``x``'s codes gives to ``out``.
 
     ``out`` may have any float dtype and strides, and may be ``x`` itself.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> fmt, out = gs.formats.parse("mxfp8_e4m3"), torch.empty(2)
+        >>> cpu.quantize_blocks(torch.tensor([1.0, 2.9]), fmt, out, -1); out
+        tensor([1., 3.])
     """
     _run(_args(_QUANTIZE, fmt, x, None, None, out, dim, "bytes", tensor_scale, x.dtype is torch.bfloat16))
 

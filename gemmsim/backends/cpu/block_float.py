@@ -57,6 +57,12 @@ def quantize_tensor(x: Tensor, fmt: TensorFormat, out: Tensor, seed: int = 0, si
 
     Raises:
         MemoryError: without memory for the exponents of all blocks.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> fmt, out = gs.formats.parse("bfp(4,2)"), torch.empty(2)
+        >>> cpu.quantize_tensor(torch.tensor([1.0, 2.9]), fmt, out); out
+        tensor([1., 3.])
     """
     if x.numel() == 0:
         return

@@ -26,7 +26,13 @@ __all__ = ["count_coded_overflows", "finishes", "gemm_coded"]
 
 
 def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
-    """False: no kernel here applies a bias or a cast after the product; the epilogue is passes over the result."""
+    """False: no kernel here applies a bias or a cast after the product; the epilogue is passes over the result.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> cpu.finishes(gs.GemmSpec.parse("e4m3 : fp32"), None)
+        False
+    """
     return False
 
 

@@ -18,7 +18,13 @@ _NONE = Refusal("no processor has the instruction of another chip")
 
 
 def names_instruction(spec: GemmSpec) -> bool:
-    """False: the CPU has no matrix instruction of a GPU; its kernels compute the models of all instructions."""
+    """False: the CPU has no matrix instruction of a GPU; its kernels compute the models of all instructions.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> cpu.names_instruction(gs.GemmSpec.parse("e4m3 : hw(hopper, wgmma, e4m3)"))
+        False
+    """
     return False
 
 

@@ -27,9 +27,9 @@ __all__ = ["count_events"]
 def count_events(
     a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, counts: Tensor, seed: int = 0, c: Tensor | None = None
 ) -> Ran:
-    """``gemm``, which also adds to ``counts`` how many of each element's additions had each event.
+    r"""``gemm``, which also adds to ``counts`` how many of each element's additions had each event.
 
-    ``counts`` (4, \\*B, M, N) is contiguous int64. The events are: swamped, inexact, underflowed and overflowed
+    ``counts`` (4, \*B, M, N) is contiguous int64. The events are: swamped, inexact, underflowed and overflowed
     (``gemmsim.count_events`` defines them). The other arguments are as for ``gemm``.
 
     Extra memory: as ``gemm``, and 16 kB per thread.
@@ -38,6 +38,12 @@ def count_events(
         UnsupportedSpec: for a spec whose additions the kernels cannot count.
         SpecError: for ``c`` without a place in ``spec``.
         MemoryError: if the packed panels cannot be allocated.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> a, out, counts = torch.ones(1, 4096), torch.empty(1, 1), torch.zeros(4, 1, 1, dtype=torch.int64)
+        >>> ran = cpu.count_events(a, a.mT, gs.GemmSpec.parse(":e5m10"), out, counts); counts.flatten()
+        tensor([2048, 2048,    0,    0])
     """
     refusal = refuses(spec, "CPU backend")
     if refusal is not None:

@@ -82,7 +82,7 @@ def gemm(
     scales: Scales | None = None,
     row: int = 0,
 ) -> Ran:
-    """Write the product of ``a`` (\\*B, M, K) and ``b`` (\\*B, K, N) that ``spec`` means into ``out`` (\\*B, M, N).
+    r"""Write the product of ``a`` (\*B, M, K) and ``b`` (\*B, K, N) that ``spec`` means into ``out`` (\*B, M, N).
 
     Strides are free. Broadcast dimensions come expanded (stride 0).
 
@@ -107,6 +107,12 @@ def gemm(
         SelectError: for a palette without ``select``, or with indices of no member.
         MemoryError: if the packed panels cannot be allocated.
         KeyboardInterrupt: at Ctrl-C, in the main thread.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> out, spec = torch.empty(1, 1), gs.GemmSpec.parse(":e5m10")
+        >>> ran = cpu.gemm(torch.ones(1, 4096), torch.ones(4096, 1), spec, out); out  # 2048 + 1 is 2048
+        tensor([[2048.]])
     """
     known = _prepared.get(spec.key) or _known(spec)
     if known.has_blocks and scales is None:
@@ -127,13 +133,19 @@ def gemm(
 def count_overflows(
     a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: int = 0, scales: Scales | None = None
 ) -> Ran:
-    """Add to ``counts`` how often the ``int`` or ``fixed`` register of each element of the product left its range.
+    r"""Add to ``counts`` how often the ``int`` or ``fixed`` register of each element of the product left its range.
 
-    ``counts`` (\\*B, M, N) is contiguous int64. A register counts before it wraps or saturates. The other arguments are
+    ``counts`` (\*B, M, N) is contiguous int64. A register counts before it wraps or saturates. The other arguments are
     as for ``gemm``.
 
     Raises:
         UnsupportedSpec: if ``refuses(spec)`` gives a reason, or ``spec`` has no such register.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> a, counts = torch.full((1, 8), 100.0), torch.zeros(1, 1, dtype=torch.int64)
+        >>> ran = cpu.count_overflows(a, a.mT, gs.GemmSpec.parse(":int(16, wrap)"), counts); counts
+        tensor([[1]])
     """
     known = _known(spec)
     if known.has_blocks and scales is None:

@@ -27,6 +27,12 @@ def quantize(x: Tensor, cast: Cast, out: Tensor, seed: int = 0, site: int = Site
 
     Raises:
         UnsupportedSpec: if the format's values do not fit float64.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> x = torch.tensor([0.3, 5.0])
+        >>> cpu.quantize(x, gs.formats.parse_cast("e2m1"), x); x  # in place; 5 is a tie, to even
+        tensor([0.5000, 4.0000])
     """
     fmt = cast.format
     if isinstance(fmt, FloatFormat) and not fmt.fits_float64:

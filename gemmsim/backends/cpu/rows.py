@@ -61,6 +61,12 @@ def run_rows(
 
     Raises:
         UnsupportedSpec: if a format's values do not fit float64.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> x, out, steps = torch.tensor([0.3, 5.0]), torch.empty(2), [gs.formats.parse_cast("e2m1")]
+        >>> dtype = cpu.run_rows("map", [x, x], [out], steps, rows=2, cols=1, function="add"); out  # x + x
+        tensor([0.5000, 6.0000])
     """
     wide = any(t is not None and t.dtype is torch.float64 for t in (*inputs, *outputs))
     work = torch.float64 if wide else torch.float32
@@ -88,7 +94,13 @@ def run_rows(
 
 
 def named_steps(casts: Sequence[Cast | None]) -> Sequence[Cast | None]:
-    """Return ``casts`` for ``run_rows``, which caches their records while the caller keeps the returned object."""
+    """Return ``casts`` for ``run_rows``, which caches their records while the caller keeps the returned object.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> cpu.named_steps([gs.formats.parse_cast("e4m3"), None])
+        (parse_cast('e4m3'), None)
+    """
     return _NamedSteps(casts)
 
 

@@ -27,7 +27,15 @@ _loaded: ctypes.CDLL | None = None
 
 
 class LibraryError(RuntimeError):
-    """The compiled CPU library is missing, has another version, or does not support the requested instruction set."""
+    """The compiled CPU library is missing, has another version, or does not support the requested instruction set.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> cpu.set_isa("avx1024")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.backends.cpu.shared_library.LibraryError: Instruction set 'avx1024' cannot be used: it is ...
+    """
 
 
 def _candidates() -> list[Path]:
@@ -103,7 +111,13 @@ def library() -> ctypes.CDLL:
 
 
 def isa() -> str:
-    """Return the instruction set in use: one of ``ISAS``."""
+    """Return the instruction set in use: one of ``ISAS``.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> cpu.isa() in cpu.ISAS
+        True
+    """
     return str(library().gemmsim_isa().decode())
 
 
@@ -112,10 +126,22 @@ def set_isa(name: str) -> None:
 
     Raises:
         LibraryError: for an unknown name or one this machine does not have.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> before = cpu.isa()
+        >>> cpu.set_isa("baseline"), cpu.isa(), cpu.set_isa(before)
+        (None, 'baseline', None)
     """
     _select(library(), name)
 
 
 def build_info() -> str:
-    """Return the name of the compiler that built the library."""
+    """Return the name of the compiler that built the library.
+
+    Example:
+        >>> from gemmsim.backends import cpu
+        >>> isinstance(cpu.build_info(), str)  # such as 'GNU 12.2.0'
+        True
+    """
     return str(library().gemmsim_build().decode())

@@ -26,7 +26,14 @@ _TERMS, _COLUMNS = 32, 16
 
 
 def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | None:
-    """Return why the library does not accept a product of this size, or ``None``."""
+    """Return why the library does not accept a product of this size, or ``None``.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> native = cublas.TYPES["fp16/fp32"]
+        >>> cublas.refuses_shape(native, 3, 3, 3).reason
+        'native type fp16/fp32 takes multiples of 16 as N and of 32 as K, not (3, 3)'
+    """
     if rows == 0 or k == 0:
         return Refusal("there is nothing to multiply")
     if k % _TERMS or n % _COLUMNS:

@@ -55,6 +55,13 @@ def native_type(
     of ``hw`` with the unit that cuBLAS uses there (``cublas_fp32``, ``fp16_accumulate``, ``hopper_fp8_fast``,
     ``hopper_fp8_2xacc``). ``fast_mode`` (``FAST_MODES``) chooses among the types of float32 products, and "pedantic"
     the pedantic form of any type. The spec's output cast has no influence, because it is applied afterwards.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> cublas.native_type(gs.GemmSpec.parse("bf16 : fp32"), torch.float32, torch.float32).name
+        'bf16/fp32'
+        >>> cublas.native_type(gs.GemmSpec.parse("bf16 : e6m9"), torch.float32, torch.float32).reason
+        'no native register in e6m9; there are fp16, fp32, fp64 and int(32)'
     """
     if spec.has_blocks:
         return _block_scaled(spec, fast_mode)

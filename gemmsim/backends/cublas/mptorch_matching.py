@@ -8,7 +8,13 @@ __all__ = ["ComputeType", "MatrixType", "match_mac_format_with_cublas_types"]
 
 
 class MatrixType(Enum):
-    """Types of operands and results (``CUBLASMatrixType`` in mptorch)."""
+    """Types of operands and results (``CUBLASMatrixType`` in mptorch).
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> [one.name for one in cublas.MatrixType][:2]
+        ['F32', 'F16']
+    """
 
     F32 = "F32"
     F16 = "F16"
@@ -16,7 +22,13 @@ class MatrixType(Enum):
 
 
 class ComputeType(Enum):
-    """Types of the computation (``CUBLASComputeType`` in mptorch)."""
+    """Types of the computation (``CUBLASComputeType`` in mptorch).
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> [one.name for one in cublas.ComputeType][:2]
+        ['F32', 'F16']
+    """
 
     F32 = "F32"
     F16 = "F16"
@@ -52,6 +64,12 @@ def match_mac_format_with_cublas_types(
     which float32 operands are rounded. 7 and 8 (bfloat16) have no type. ``None`` as ``fast_mode`` means "f32".
 
     Source: docs/design/native.md#mptorchs-rule.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> rest = {"rounding": "nearest", "fma": True, "subnormals": True, "saturate": False}
+        >>> [one.name for one in cublas.match_mac_format_with_cublas_types(10, 5, 10, 5, **rest)]
+        ['F16', 'F16', 'F16']
     """
     if (man_add, exp_add) != (man_mul, exp_mul):
         return None

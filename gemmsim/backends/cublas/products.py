@@ -83,7 +83,13 @@ def _not_held(product: Product, setting: Setting) -> str | None:
 
 
 def explain(spec: GemmSpec) -> str:
-    """Return the line that says which native type ``spec`` names for operands in float32, or why it names none."""
+    """Return the line that says which native type ``spec`` names for operands in float32, or why it names none.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> cublas.explain(gs.GemmSpec.parse("bf16 : fp32"))
+        'cublas: native type bf16/fp32, under gemmsim.cublas_acceleration only (operands in float32)'
+    """
     found = native_type(spec, torch.float32, torch.float32)
     decoded = _decoded_type(spec)
     if isinstance(found, NativeType):

@@ -39,7 +39,14 @@ _CPU_TYPES: Final = "fp32, fp64, fp16/fp16, fp16/fp32, bf16/fp32"
 
 
 def cpu_refuses(native: NativeType) -> Refusal | None:
-    """Return why PyTorch's BLAS on the CPU does not compute this type, or ``None``."""
+    """Return why PyTorch's BLAS on the CPU does not compute this type, or ``None``.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> types = cublas.TYPES
+        >>> [name for name, native in types.items() if cublas.cpu_refuses(native) is None][:3]
+        ['fp16/fp16', 'fp16/fp32', 'bf16/fp32']
+    """
     if native.capabilities:
         return Refusal("the spec names a GPU's instruction; the CPU's BLAS adds otherwise")
     if native.on_cpu:
@@ -48,7 +55,14 @@ def cpu_refuses(native: NativeType) -> Refusal | None:
 
 
 def device_refuses(native: NativeType, device: torch.device) -> Refusal | None:
-    """Return why no library computes this type on this device, or ``None``."""
+    """Return why no library computes this type on this device, or ``None``.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> native = cublas.TYPES["fp16/fp32"]
+        >>> cublas.device_refuses(native, torch.device("cpu")).reason
+        'no native products on cpu'
+    """
     if device.type != "cuda":
         return Refusal(f"no native products on {device.type}")
     if torch.version.cuda is None:
@@ -86,7 +100,14 @@ def _refuses_call(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refu
 
 
 def takes_int_mm(a: Tensor, b: Tensor) -> bool:
-    """Whether ``torch._int_mm`` accepts these two matrices on their device."""
+    """Whether ``torch._int_mm`` accepts these two matrices on their device.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> a = torch.ones(32, 32, dtype=torch.int8)
+        >>> cublas.takes_int_mm(a, a)
+        True
+    """
     (m, k), n = a.shape[-2:], b.shape[-1]
     return a.device.type == "cpu" or (m > _INT_MM_ROWS and n % 8 == 0 and k % 8 == 0)
 

@@ -32,7 +32,13 @@ _loaded: ctypes.CDLL | None = None
 
 
 class CublasError(RuntimeError):
-    """A call of cuBLAS failed. ``status`` is the name of the status that it returned."""
+    """A call of cuBLAS failed. ``status`` is the name of the status that it returned.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> cublas.CublasError("cublasGemmEx failed", "CUBLAS_STATUS_NOT_SUPPORTED").status
+        'CUBLAS_STATUS_NOT_SUPPORTED'
+    """
 
     def __init__(self, text: str, status: str) -> None:
         super().__init__(text)

@@ -16,7 +16,13 @@ FAST_MODES: Final = ("f32", "tf32", "f16", "bf16", "pedantic")
 
 
 class Compute(IntEnum):
-    """cublasComputeType_t of CUDA 12 and 13 (cublas_api.h)."""
+    """cublasComputeType_t of CUDA 12 and 13 (cublas_api.h).
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> cublas.Compute.F32.value
+        68
+    """
 
     F16 = 64
     F16_PEDANTIC = 65
@@ -41,6 +47,12 @@ class NativeType:
     (the same function with scales of blocks, for operands that have them), "none" (no function). ``oldest``: the oldest
     compute capability. ``capabilities``: those whose arithmetic the spec names; empty if it names no architecture.
     ``on_cpu``: whether PyTorch's BLAS on the CPU computes this type.
+
+    Example:
+        >>> from gemmsim.backends import cublas
+        >>> native = cublas.TYPES["fp16/fp32"]
+        >>> native.results, native.call, native.on_cpu
+        ((torch.float32, torch.float16), 'gemm_ex', True)
     """
 
     name: str

@@ -23,7 +23,14 @@ __all__ = ["FAMILIES", "Family", "family_sources"]
 
 @dataclass(frozen=True)
 class Family:
-    """A template of ``cutlass_kernels``, and a sample of the kernels made of it."""
+    """A template of ``cutlass_kernels``, and a sample of the kernels made of it.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> family = cuda.FAMILIES["cast"]
+        >>> family.name, next(iter(family.sources())).name
+        ('cast', 'e4m3, f32 to f32, contiguous')
+    """
 
     name: str
     summary: str
@@ -65,6 +72,11 @@ def family_sources(names: Sequence[str] = ()) -> Iterator[KernelSource]:
 
     Raises:
         CudaError: for an unknown name.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> next(cuda.family_sources(["gemm"])).family
+        'gemm'
     """
     unknown = [name for name in names if name not in FAMILIES]
     if unknown:

@@ -36,6 +36,12 @@ def mainloop_of(spec: GemmSpec, a_dtype: torch.dtype, b_dtype: torch.dtype) -> t
     """Return the mainloop that ``spec`` names for operands of these dtypes, or why it names none.
 
     The result has the formats and the number of terms between promotions. It does not depend on a GPU.
+
+    Example:
+        >>> from gemmsim.backends import cutlass
+        >>> spec = gs.GemmSpec.parse("e4m3 : promote(hw(hopper, wgmma, e4m3), 128)")
+        >>> cutlass.mainloop_of(spec, torch.float32, torch.float32)
+        ('e4m3', 'e4m3', 128)
     """
     found = native_type(spec, a_dtype, b_dtype)
     if isinstance(found, Refusal):
@@ -79,7 +85,13 @@ def multiply(product: Product) -> Ran:
 
 
 def explain(spec: GemmSpec) -> str | None:
-    """Return the line that says which mainloop ``spec`` names for operands in float32, or ``None``."""
+    """Return the line that says which mainloop ``spec`` names for operands in float32, or ``None``.
+
+    Example:
+        >>> from gemmsim.backends import cutlass
+        >>> cutlass.explain(gs.GemmSpec.parse("e4m3 : hw(hopper, wgmma, e4m3)"))
+        'cutlass: mainloop e4m3 by e4m3, on Hopper under gemmsim.cutlass_acceleration (operands in float32)'
+    """
     decoded = decoded_product(spec)
     named, dtype = decoded or (spec, torch.float32)
     found = mainloop_of(named, dtype, dtype)

@@ -43,6 +43,12 @@ class Proof:
     """The proof that the result is the exact sum S in ``carrier``, "float32" or "float64", rounded by ``final``.
 
     ``final`` None means no rounding.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> facts = exact_blas.facts_of_formats(64, gs.formats.parse("e4m3"), gs.formats.parse("e4m3"))
+        >>> exact_blas.exact(gs.GemmSpec.parse("e4m3 : exact(fp32)"), facts)
+        Proof(carrier='float64', final=parse_cast('e8m23'), lsb=-18, units=3367254360064)
     """
 
     carrier: str
@@ -62,6 +68,12 @@ def exact(spec: GemmSpec, facts: Facts) -> Proof | Refusal:
     float32 is the carrier where it suffices. NaN and infinite operands are covered only for ``exact(...)``, whose rule
     for them is that of IEEE 754 sums. Any other accumulator needs ``facts.finite``. The caller must make the sign of a
     zero result plus, and must apply ``spec.out``.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> facts = exact_blas.facts_of_data(torch.ones(2, 8).double(), torch.ones(8, 2).double())
+        >>> exact_blas.exact(gs.GemmSpec.parse(":e5m10"), facts)  # sums up to 8 are exact in fp16
+        Proof(carrier='float32', final=None, lsb=0, units=8)
     """
     carrier = _carrier(facts)
     if isinstance(carrier, Refusal):

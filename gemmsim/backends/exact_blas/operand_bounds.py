@@ -25,6 +25,12 @@ class Facts:
     Every finite element of a is a multiple of ``2**lsb_a`` and at most ``units_a`` of these in magnitude; b likewise.
     ``units``: for each output element, no sum of magnitudes of finite products exceeds ``units * 2**lsb``. ``finite``:
     there is no NaN and no infinity. ``nonnegative``: no product is negative.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> facts = exact_blas.facts_of_data(torch.ones(2, 8).double(), torch.ones(8, 2).double())
+        >>> facts.units, facts.lsb, facts.finite
+        (8, 0, True)
     """
 
     k: int
@@ -38,12 +44,26 @@ class Facts:
 
     @property
     def lsb(self) -> int:
-        """Exponent of a power of two of which every product, and so every sum, is a multiple."""
+        """Exponent of a power of two of which every product, and so every sum, is a multiple.
+
+        Example:
+            >>> from gemmsim.backends import exact_blas
+            >>> e4m3 = gs.formats.parse("e4m3")
+            >>> exact_blas.facts_of_formats(64, e4m3, e4m3).lsb  # the least magnitude of e4m3 is 2**-9
+            -18
+        """
         return self.lsb_a + self.lsb_b
 
     @property
     def total(self) -> Fraction:
-        """Bound of the magnitude of every sum of products, in any order."""
+        """Bound of the magnitude of every sum of products, in any order.
+
+        Example:
+            >>> from gemmsim.backends import exact_blas
+            >>> e4m3 = gs.formats.parse("e4m3")
+            >>> exact_blas.facts_of_formats(64, e4m3, e4m3).total == 64 * 448**2
+            True
+        """
         return self.units * _power(self.lsb)
 
 
@@ -55,6 +75,12 @@ def facts_of_formats(k: int, a: Format, b: Format) -> Facts | None:
     """Return the facts of any operands in these formats, or ``None`` for an unbounded format.
 
     ``finite`` is False, because formats do not say whether operands are finite.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> e2m1 = gs.formats.parse("e2m1")
+        >>> exact_blas.facts_of_formats(16, e2m1, e2m1)
+        Facts(k=16, lsb_a=-1, lsb_b=-1, units_a=12, units_b=12, units=2304, finite=False, nonnegative=False)
     """
     for fmt in (a, b):
         if not fmt.fits_float64 or (isinstance(fmt, FixedFormat) and not fmt.clamp):
@@ -73,6 +99,11 @@ def facts_of_data(a: Tensor, b: Tensor) -> Facts | None:
     """Return the facts of these operands, (..., M, K) and (..., K, N) in float64; ``None`` if one is not finite.
 
     This takes a few element-wise passes over each operand and some synchronisation, so it is for CPU tensors.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> exact_blas.facts_of_data(torch.ones(2, 8).double(), torch.full((8, 2), 0.75).double())
+        Facts(k=8, lsb_a=0, lsb_b=-2, units_a=1, units_b=3, units=24, finite=True, nonnegative=True)
     """
     size_a, size_b = _magnitudes(a, -1), _magnitudes(b, -2)
     if size_a is None or size_b is None:

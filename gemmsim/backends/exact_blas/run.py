@@ -46,7 +46,13 @@ _EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narro
 
 
 def is_candidate(spec: GemmSpec) -> bool:
-    """Whether it may pay to search for a proof: the kernels for ``spec`` are slow, and a predicate exists for it."""
+    """Whether it may pay to search for a proof: the kernels for ``spec`` are slow, and a predicate exists for it.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> [exact_blas.is_candidate(gs.GemmSpec.parse(text)) for text in ("e4m3 : exact(fp32)", ":fp32")]
+        [True, False]
+    """
     accumulator = spec.accumulator
     if any(isinstance(part, (Hardware, Palette)) for part in parts(accumulator)):
         return False
@@ -102,6 +108,12 @@ def proof_for(a: Tensor, b: Tensor, spec: GemmSpec) -> Proof | Refusal:
     """Return the proof that formats and K alone give for this product, on any device, or a refusal.
 
     The function does not read the operands.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> a, b, spec = torch.ones(2, 64), torch.ones(64, 2), gs.GemmSpec.parse("e4m3 : exact(fp32)")
+        >>> exact_blas.proof_for(a, b, spec).carrier
+        'float64'
     """
     facts = facts_of_formats(a.shape[-1], _format(a, spec.cast_a), _format(b, spec.cast_b))
     return _UNBOUNDED if facts is None else exact(spec, facts)
@@ -113,6 +125,12 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int, named: Ge
     Arguments and result are as for ``gemmsim.backends.cpu.gemm``. ``named`` is the spec of casts that were already
     applied to the operands, where ``spec`` has none. If the formats prove nothing, operands on the CPU are read.
     Operands on other devices are not, because that would have to wait for the device.
+
+    Example:
+        >>> from gemmsim.backends import exact_blas
+        >>> spec, out = gs.GemmSpec.parse("e4m3 : exact(fp32)"), torch.empty(4, 4)
+        >>> exact_blas.gemm(torch.ones(4, 8), torch.ones(8, 4), spec, out, 0).reason
+        "it is too small to gain from a library's product"
     """
     refusal = _refuses_size(spec, a, out)
     if refusal is not None:

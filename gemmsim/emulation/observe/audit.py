@@ -23,11 +23,18 @@ __all__ = ["Audit", "NativeGemmError", "audit"]
 
 
 class NativeGemmError(RuntimeError):
-    """Raised for a native product where every product should be emulated."""
+    """Raised for a native product where every product should be emulated.
+
+    Example:
+        >>> gs.audit(torch.nn.Linear(4, 2), torch.ones(4), strict=True)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.emulation.observe.audit.NativeGemmError: audit(strict=True): aten.addmm, 1 x 1 x 4 x 2, ...
+    """
 
 
 class Audit:
-    """The class of ``gemmsim.audit``, its only object; see ``__call__`` and ``dry_run``."""
+    """The class of ``gemmsim.audit``, which is its only instance; see ``__call__`` and ``dry_run``."""
 
     @overload
     def __call__(
@@ -64,9 +71,10 @@ class Audit:
 
             report = gs.audit(model, x)  # the same
 
-        The audit works below autograd and sees the operators that PyTorch's dispatcher runs: in the forward and
-        backward pass, in this thread and in the engine's threads on its behalf, in compiled code, and in recomputed
-        checkpoints. It may be opened inside ``emulate`` or around it. docs/howto/audit.md says what it cannot see.
+        The audit works below autograd and sees the operators that PyTorch's dispatcher runs. These include operators of
+        the forward and backward pass, in this thread and in the engine's threads on its behalf, in compiled code, and
+        in recomputed checkpoints. The audit may be opened inside ``emulate`` or around it. docs/howto/audit.md says
+        what it cannot see.
 
         Args:
             model, inputs: the model is called with the inputs and ``kwargs``. The sum of the floating-point tensors
@@ -121,6 +129,12 @@ class Audit:
             UnsupportedSpec: for products that a spec has no meaning for.
             DryRunError: for a model whose code asks for the values of tensors.
             TypeError: for a model that is no module.
+
+        Example:
+            >>> model, x = torch.nn.Linear(1024, 1024, device="meta"), torch.ones(8, 1024, device="meta")
+            >>> report = gs.audit.dry_run(model, x, ":fp32")
+            >>> [(one.role, one.shape, one.spec) for one in report], report.total_macs
+            ([('fprop', (1, 8, 1024, 1024), ':e8m23'), ('wgrad', (1, 1024, 8, 1024), ':e8m23')], 16777216)
         """
         args, kwargs = ((), dict(inputs)) if isinstance(inputs, Mapping) else (_tuple(inputs), {})
         with _Auditor(False, False, ()) as auditor:

@@ -43,14 +43,14 @@ class capture:
     Each product gives two tensors, as they are before any cast of a spec: ``PATH/OPERATOR/ROLE/N/a`` (..., M, K) and
     ``.../b`` (..., K, N). PATH is the module's path ("-" outside modules), OPERATOR is "aten.mm", "gemmsim.matmul",
     ..., ROLE is "fprop", "dgrad" or "wgrad", and N counts such products. The metadata of the file say the orientation:
-    "a" and "b" are the shapes above, "k_dim_a" (-1) and "k_dim_b" (-2) the dimensions that are summed over, and
-    "products" is a JSON object with operator, shapes and orders for each name without "/a" and "/b".
+    "a" and "b" are the shapes above, "k_dim_a" (-1) and "k_dim_b" (-2) the reduction dimensions. "products" is a JSON
+    object with operator, shapes and orders for each name without "/a" and "/b".
 
-    A convolution gives image and filter, and the gradient of its weight gives image and gradient;
-    ``convolutions="im2col"`` gives forward ones as products. Products inside fused kernels, whose operands no operator
-    takes, are omitted. Memory does not grow with the file. The file appears under its name when the context ends.
-    Before that, and if the context ends by an exception, it is next to its final path with ``.part`` added to its name,
-    and it can be read, too.
+    A convolution gives image and filter, and the gradient of its weight gives image and gradient. With
+    ``convolutions="im2col"`` forward convolutions are written as products. Products inside fused kernels are omitted,
+    because no operator takes their operands. Memory does not grow with the file. The file appears under its name when
+    the context ends. Before that, and if the context ends by an exception, it is next to its final path with ``.part``
+    added to its name, and it can be read, too.
 
     Args:
         model: the model to which paths are relative; None: the outermost module called.
@@ -166,6 +166,13 @@ class capture:
         Raises:
             ConfigError: without a model.
             CaptureError: as in the context.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> with tempfile.NamedTemporaryFile() as one:
+            ...     operands = gs.capture(torch.nn.Linear(4, 2), to=one.name)
+            ...     print(operands.run(torch.ones(3, 4)) == pathlib.Path(one.name))
+            True
         """
         if self.model is None:
             raise ConfigError(message("capture().run without a model", "capture(model).run(x)", "Give the model."))

@@ -55,10 +55,17 @@ class Found(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):
-    """Sees the operators that run in this thread, and in the autograd engine on its behalf, while it is entered.
+    """A context that observes the operators that run in this thread, and in the autograd engine on its behalf.
 
     Subclasses define what happens ``before`` and ``after`` a product is computed, before linear ``algebra``, and before
-    ``opaque`` operators, of which nothing is known.
+    ``opaque`` operators, about which nothing is known.
+
+    Example:
+        >>> after = lambda self, found, result: print(found.role, found.op, tuple(result.shape))
+        >>> with type("Shapes", (gs.emulation.Recorder,), {"after": after})():
+        ...     torch.nn.Linear(4, 2)(torch.ones(3, 4)).sum().backward()
+        fprop aten.addmm (3, 2)
+        wgrad aten.mm (2, 4)
     """
 
     supports_higher_order_operators = True
@@ -74,7 +81,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """True: compiled code stays compiled, and its operators are seen when they run."""
+        """Return True: compiled code stays compiled, and the recorder observes its operators when they run."""
         return True
 
     @classmethod
@@ -102,13 +109,34 @@ class Recorder(TorchDispatchMode):
             self.trail.stop()
 
     def before(self, found: Found) -> None:
-        """Called before a product is computed."""
+        """Called before a product is computed; ``found`` describes it.
+
+        Example:
+            >>> before = lambda self, found: print(found.role, found.op, found.spec)
+            >>> with gs.emulate("e4m3 : fp32"), type("Specs", (gs.emulation.Recorder,), {"before": before})():
+            ...     _ = torch.ones(3, 4) @ torch.ones(4, 2)
+            fprop gemmsim.matmul e4m3 : e8m23
+        """
 
     def after(self, found: Found, result: Any) -> None:
-        """Called after a product was computed. ``result``: the product's own among the operator's results."""
+        """Called after a product was computed. ``result``: the product's own among the operator's results.
+
+        Example:
+            >>> after = lambda self, found, result: print(found.op, tuple(result.shape))
+            >>> with type("Shapes", (gs.emulation.Recorder,), {"after": after})():
+            ...     _ = torch.ones(3, 4) @ torch.ones(4, 2)
+            aten.mm (3, 2)
+        """
 
     def algebra(self, found: Found) -> None:
-        """Called before linear algebra is computed."""
+        """Called before linear algebra is computed.
+
+        Example:
+            >>> algebra = lambda self, found: print(found.op)
+            >>> with type("Algebra", (gs.emulation.Recorder,), {"algebra": algebra})():
+            ...     _ = torch.linalg.inv(torch.eye(2))
+            aten.linalg_inv_ex
+        """
 
     def opaque(self, name: str) -> None:
         """Called before an operator runs that the recorder cannot look into."""

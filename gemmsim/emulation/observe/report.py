@@ -37,6 +37,11 @@ class Record:
     ``nans``, ``overflows``, ``zeros``: how many results are NaN, infinite, zero; None if they were not counted.
     ``family``, ``evidence``, ``source``: of the plan by which a library chose the spec, as ``gemmsim.libraries.Plan``
     has them ("chain", "unverified", "assumed" where the plan is not known); "" where no library chose.
+
+    Example:
+        >>> report = gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4))
+        >>> [(one.op, one.role, one.shape, one.macs) for one in report]
+        [('aten.addmm', 'fprop', (1, 3, 4, 2), 24), ('aten.mm', 'wgrad', (1, 2, 3, 4), 24)]
     """
 
     op: str
@@ -54,7 +59,13 @@ class Record:
     source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as a plain dictionary."""
+        """Return the record as a plain dictionary.
+
+        Example:
+            >>> record = list(gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)))[0].to_dict()
+            >>> record["op"], record["shape"], record["dtype"], record["spec"]
+            ('aten.addmm', [1, 3, 4, 2], 'float32', 'native')
+        """
         found = {name: getattr(self, name) for name in ("op", "shape", "dtype", "module", "role", "spec", "macs")}
         found["shape"], found["dtype"] = list(self.shape), str(self.dtype).removeprefix("torch.")
         if self.nans is not None:
@@ -65,7 +76,13 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
-        """A record that ``to_dict`` wrote."""
+        """Return the record that ``to_dict`` wrote.
+
+        Example:
+            >>> record = list(gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)))[0]
+            >>> gs.emulation.Record.from_dict(record.to_dict()) == record
+            True
+        """
         return cls(**{**data, "shape": tuple(data["shape"]), "dtype": getattr(torch, data["dtype"])})
 
 
@@ -78,6 +95,14 @@ class Report:
     ``algebra``: linear algebra, whose libraries multiply inside; no sum includes it. ``opaque``: operators of other
     packages and higher-order operators, name -> number of calls; no audit sees what they compute. ``assumed``: the
     assumptions of a run without values, with the number of calls.
+
+    Example:
+        >>> with gs.emulate("e4m3 : fp32"), gs.audit() as report:
+        ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+        >>> print(report)
+        module  role   operator        batch x M x K x N  dtype    spec          calls  MACs
+        -       fprop  gemmsim.matmul  1 x 2 x 8 x 4      float32  e4m3 : e8m23      1    64
+        1 products, 64 multiply-adds: 1 emulated, 0 native, 0 of integers; 100 % of the multiply-adds are emulated.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -93,39 +118,75 @@ class Report:
 
     @property
     def native(self) -> list[Record]:
-        """Products that PyTorch computed itself."""
+        """Products that PyTorch computed itself.
+
+        Example:
+            >>> [one.op for one in gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).native]
+            ['aten.addmm', 'aten.mm']
+        """
         return [record for record in self.records if record.spec == NATIVE]
 
     @property
     def emulated(self) -> list[Record]:
-        """Products computed as a spec says."""
+        """Products computed as a spec says.
+
+        Example:
+            >>> with gs.emulate("e4m3 : fp32"), gs.audit() as report:
+            ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+            >>> [one.spec for one in report.emulated]
+            ['e4m3 : e8m23']
+        """
         return [record for record in self.records if record.spec not in (NATIVE, INTEGER)]
 
     @property
     def planned(self) -> list[Record]:
-        """Products whose spec a library chose."""
+        """Products whose spec a library chose.
+
+        Example:
+            >>> with gs.emulate("e4m3 : fp32"), gs.audit() as report:
+            ...     _ = torch.ones(2, 8) @ torch.ones(8, 4)
+            >>> report.planned  # this spec is the user's, not a library's
+            []
+        """
         return [record for record in self.records if record.family]
 
     @property
     def evidence(self) -> dict[str, int]:
-        """How sure it is what libraries compute: level -> number of products; empty where no library chose a spec.
+        """How well it is known what libraries compute: level -> number of products; empty if no library chose a spec.
 
-        "silicon", "inferred", "unverified", and "assumed" for one chain in the place of an unknown plan.
+        The levels are "silicon", "inferred", "unverified", and "assumed" for one chain in place of an unknown plan.
+
+        Example:
+            >>> gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).evidence
+            {}
         """
         levels = ["assumed" if record.source == "assumed" else record.evidence for record in self.planned]
         return {level: levels.count(level) for level in (*_LEVELS, "assumed") if level in levels}
 
     @property
     def total_macs(self) -> int:
-        """Multiply-adds of all products; PyTorch's FLOP counter counts two for each."""
+        """Multiply-adds of all products; PyTorch's FLOP counter counts two for each.
+
+        Example:
+            >>> gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).total_macs  # forward, and the gradient of the weight
+            48
+        """
         return sum(record.macs for record in self.records)
 
     @property
     def emulated_share(self) -> float:
-        """The share of multiply-adds that are emulated, among visible products that are not of integers.
+        """The fraction of multiply-adds that are emulated, among visible products except those of integers.
 
-        Without such multiply-adds it is 1.0. It is 0.0 if there are no records but operators that no audit can look
-        into.
+        Without such multiply-adds it is 1.0. It is 0.0 if there are no records, but there are operators that no audit
+        can look into.
+
+        Example:
+            >>> with gs.audit() as report:
+            ...     _ = torch.ones(8) @ torch.ones(8)
+            ...     with gs.emulate("e4m3 : fp32"):
+            ...         _ = torch.ones(8) @ torch.ones(8)
+            >>> report.emulated_share
+            0.5
         """
         emulated, native = (sum(r.macs for r in records) for records in (self.emulated, self.native))
         if not emulated + native:
@@ -133,7 +194,12 @@ class Report:
         return emulated / (emulated + native)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as a plain dictionary, which ``from_dict`` reads back."""
+        """Return the report as a plain dictionary, which ``from_dict`` reads back.
+
+        Example:
+            >>> sorted(gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).to_dict())
+            ['assumed', 'emulated_share', 'linear_algebra', 'opaque', 'records', 'total_macs']
+        """
         return {
             "total_macs": self.total_macs,
             "emulated_share": self.emulated_share,
@@ -145,16 +211,36 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Report:
-        """A report that ``to_dict`` wrote."""
+        """Return the report that ``to_dict`` wrote.
+
+        Example:
+            >>> report = gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4))
+            >>> gs.emulation.Report.from_dict(report.to_dict()) == report
+            True
+        """
         records, algebra = ([Record.from_dict(one) for one in data[key]] for key in ("records", "linear_algebra"))
         return cls(records, algebra, dict(data["opaque"]), dict(data.get("assumed", {})))
 
     def to_json(self) -> str:
-        """``to_dict`` as text."""
+        """Return ``to_dict`` as JSON text.
+
+        Example:
+            >>> import json
+            >>> json.loads(gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).to_json())["records"][0]["shape"]
+            [1, 3, 4, 2]
+        """
         return json.dumps(self.to_dict(), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Writes ``to_json`` to a file, which is complete or absent; OSError if it cannot be written."""
+        """Write ``to_json`` to a file, which is afterwards complete or absent; OSError if it cannot be written.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     gs.audit(torch.nn.Linear(4, 2), torch.ones(3, 4)).save(pathlib.Path(folder, "audit.json"))
+            ...     print([path.name for path in pathlib.Path(folder).iterdir()])
+            ['audit.json']
+        """
         write_text(Path(path), self.to_json() + "\n")
 
     def __repr__(self) -> str:

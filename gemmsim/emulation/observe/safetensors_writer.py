@@ -36,7 +36,16 @@ _BLOCK = 1 << 20
 
 
 class CaptureError(OSError):
-    """Raised if operands cannot be written, or if there are none to write."""
+    """Raised if operands cannot be written, or if there are none to write.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder, gs.capture(to=f"{folder}/operands.safetensors"):
+        ...     _ = torch.ones(2) + torch.ones(2)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.emulation.observe.safetensors_writer.CaptureError: capture: patterns ('*',), kinds ('*',), ...
+    """
 
 
 class GrowingFile:

@@ -23,7 +23,15 @@ __all__ = ["DryRunError", "estimated", "training_step"]
 
 
 class DryRunError(RuntimeError):
-    """Raised for a model that cannot run without values, because its code asks for those of a tensor."""
+    """Raised for a model that cannot run without values, because its code reads the values of a tensor.
+
+    Example:
+        >>> Branch = type("Branch", (torch.nn.Linear,), {"forward": lambda self, x: x if x.sum() > 0 else -x})
+        >>> gs.audit.dry_run(Branch(4, 2), torch.ones(4))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        gemmsim.emulation.observe.trial_runs.DryRunError: audit.dry_run: aten._local_scalar_dense.default ...
+    """
 
 
 def estimated(

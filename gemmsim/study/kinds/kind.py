@@ -33,17 +33,22 @@ class Context:
 
 
 class Kind(Study, Generic[P]):
-    """A study that is a value: one or more sets of parameters, whose cells are joined.
+    """A study that is a value: one or more sets of parameters, with their cells joined.
 
     Args:
-        parts: parameters; none: those given by name, or the defaults.
+        parts: parameters; without them, those given by name, or the defaults.
         name: its name, by default that of the kind.
         title: one line, by default that of the kind.
         expectations: what the rows should show.
         given: parameters by name, as the command line or Python gives them.
 
     Raises:
-        StudyError, SpecError, FormatError: parameters that are not allowed.
+        StudyError, SpecError, FormatError: for parameters that are not allowed.
+
+    Example:
+        >>> study = gs.study.kind("growth")(spec=["e5m10", "kahan(e5m10)"], K="2^6:2^8:x2", dist="randn")
+        >>> [(cell.label, dict(cell.columns)["K"]) for cell in study.cells()][:4]
+        [('e5m10', 64), ('kahan(e5m10)', 64), ('e5m10', 128), ('kahan(e5m10)', 128)]
     """
 
     #: Class of its parameters; the name of the kind is theirs.
@@ -68,14 +73,23 @@ class Kind(Study, Generic[P]):
 
     @property
     def setting(self) -> str:
-        """What all cells of this kind share."""
+        """The digest of what all cells of this kind share.
+
+        Example:
+            >>> gs.study.kind("growth")(K=64).setting == gs.study.kind("growth")(K=128).setting
+            True
+        """
         return digest([self.kind, self.version])
 
     def cells(self) -> list[Cell]:
-        """The cells of every part, in order.
+        """Return the cells of every part, in order.
 
         Raises:
-            StudyError: more than two million, or several parts of a kind that takes one.
+            StudyError: for more than two million cells, or several parts of a kind that takes one.
+
+        Example:
+            >>> len(gs.study.kind("growth")(spec=["e5m10", "e8m7"], K=[64, 128], dist="randn", seeds=3).cells())
+            12
         """
         if self.single and len(self.parts) > 1:
             raise StudyError(self.single)
@@ -89,28 +103,63 @@ class Kind(Study, Generic[P]):
 
     @abstractmethod
     def cells_of(self, part: P) -> Iterator[Cell]:
-        """The cells of one set of parameters; those of equal operands next to each other."""
+        """Yield the cells of one set of parameters; those of equal operands are next to each other.
+
+        Example:
+            >>> study = gs.study.kind("growth")(spec=["e5m10", "e8m7"], K=64, dist="randn")
+            >>> [cell.spec for cell in study.cells_of(study.parts[0])]
+            [':e5m10', ':e8m7']
+        """
 
     def cell(
         self, curve: Curve, seed: int, shown: tuple[tuple[str, Scalar], ...], macs: int, operands: str = ""
     ) -> Cell:
-        """The cell of one accumulator."""
+        """Return the cell of one accumulator.
+
+        Example:
+            >>> study = gs.study.kind("growth")(spec="e5m10", K=64)
+            >>> study.cell(study.parts[0].spec[0], seed=0, shown=(("K", 64),), macs=64).row()["label"]
+            'e5m10'
+        """
         return Cell(self.name, self.setting, curve.spec, seed, shown, curve.stochastic, macs, curve.label, operands)
 
     def prepare(self, folder: Path) -> Any:
-        """Nothing: a cell's columns say how its operands are made."""
+        """Prepare nothing: the columns of a cell say how its operands are made.
+
+        Example:
+            >>> study = gs.study.kind("growth")(K=64)
+            >>> study.prepare(None).fingerprint == study.setting
+            True
+        """
         return Context(self.setting)
 
     def product_of(self, inputs: Any) -> Operands | None:
-        """The one product that a cell with these ``inputs`` measures; None where it is several or none."""
+        """Return the one product that a cell with these ``inputs`` measures; None if it measures several or none.
+
+        Example:
+            >>> study = gs.study.kind("growth")(K=64, dist="randn")
+            >>> study.product_of(study.inputs(study.cells()[0], None)).a.shape
+            torch.Size([32, 64])
+        """
         return inputs if isinstance(inputs, Operands) else None
 
     def expectations(self) -> Sequence[Expectation]:
-        """As given."""
+        """Return the expectations given to the constructor.
+
+        Example:
+            >>> check = gs.study.Expectation((("K", 64),), "rel_fro", 0.0, 0.01, "computed here")
+            >>> gs.study.kind("growth")(K=64, expectations=[check]).expectations()[0].words()
+            'K=64: rel_fro in [0, 0.01]'
+        """
         return self._expectations
 
     def arguments(self) -> list[str]:
-        """Words that give the first part's parameters on the command line."""
+        """Return the words that give the first part's parameters on the command line.
+
+        Example:
+            >>> gs.study.kind("growth")(spec="e5m10", K=[64, 128]).arguments()
+            ['--spec', 'e5m10 = :e5m10', '--K', '64,128']
+        """
         return self.parts[0].arguments()
 
 

@@ -27,6 +27,11 @@ def check_arch(arch: str) -> str:
 
     Raises:
         ArchitectureError: for any other text; the message names the oldest supported one.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.check_arch("sm_90a")
+        'sm_90a'
     """
     match = _NAME.fullmatch(arch)
     if match is not None and int(match["number"]) in ARCHITECTURES:

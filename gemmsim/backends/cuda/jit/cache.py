@@ -30,7 +30,15 @@ __all__ = ["EntryInfo", "KernelCache", "kernel_cache", "pack_entry", "unpack_ent
 
 
 class KernelCache:
-    """The kernels of one folder. Safe to use from several threads."""
+    """The kernels of one folder. Safe to use from several threads.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(list(cuda.KernelCache(pathlib.Path(folder)).entries()))
+        []
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -123,6 +131,13 @@ class KernelCache:
     def entries(self) -> Iterator[tuple[Path, EntryInfo, int]]:
         """Yield (file, description, bytes of machine code) of each valid entry on disk, of any version of the
         package.
+
+        Example:
+            >>> from gemmsim.backends import cuda
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     print(len(list(cuda.KernelCache(pathlib.Path(folder)).entries())))
+            0
         """
         for path in sorted(self.folder.rglob("*")) if self.folder.is_dir() else []:
             try:
@@ -140,6 +155,13 @@ class KernelCache:
 
         Raises:
             CudaError: if a file cannot be removed; those that can are gone.
+
+        Example:
+            >>> from gemmsim.backends import cuda
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     print(cuda.KernelCache(pathlib.Path(folder)).clear())
+            0
         """
         self._memory.clear()
         removed, kept = 0, []
@@ -165,7 +187,13 @@ def _cache_of(folder: Path) -> KernelCache:
 
 
 def kernel_cache() -> KernelCache:
-    """Return the cache of the folder that ``cache_folder`` returns now."""
+    """Return the cache of the folder that ``cache_folder`` returns now.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> type(cuda.kernel_cache()).__name__
+        'KernelCache'
+    """
     return _cache_of(cache_folder())
 
 
@@ -180,6 +208,11 @@ class EntryInfo:
     """The description of an entry, which ``gemmsim kernels list`` shows.
 
     ``digest`` is that of the headers and versions with which the entry was made.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.EntryInfo("cast", "e4m3, f32 to f32", "sm_90a", 2.5, "0" * 16).arch
+        'sm_90a'
     """
 
     family: str

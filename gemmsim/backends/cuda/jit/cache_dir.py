@@ -25,6 +25,11 @@ def cache_folder() -> Path:
 
     Raises:
         CudaError: where that takes a home folder and there is none, as in a container under a user without a name.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.cache_folder().is_absolute()  # such as /home/ada/.cache/gemmsim
+        True
     """
     try:
         return _cache_folder(environment.text(ENVIRONMENT))

@@ -21,6 +21,12 @@ class KernelSource:
 
     ``text`` defines ``extern "C" __global__ void gemmsim_kernel(const Args args)``: every kernel takes one record by
     value. Two sources are equal when their texts are.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> source = next(cuda.family_sources(["cast"]))
+        >>> source.family, source.name, source.threads
+        ('cast', 'e4m3, f32 to f32, contiguous', 256)
     """
 
     family: str = field(compare=False)
@@ -42,7 +48,13 @@ class KernelSource:
         return f"{self.family}<{self.name}>"
 
     def runs_on(self, arch: str) -> bool:
-        """Whether ``arch`` has the kernel's instructions."""
+        """Whether ``arch`` has the kernel's instructions.
+
+        Example:
+            >>> from gemmsim.backends import cuda
+            >>> next(cuda.family_sources(["cast"])).runs_on("sm_80")
+            True
+        """
         return not self.archs or arch in self.archs
 
 

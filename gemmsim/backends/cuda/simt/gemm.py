@@ -73,6 +73,12 @@ def finishes(spec: GemmSpec, cast: Cast | None) -> bool:
 
     It does not if the result has a stochastic cast. Its random bits belong to elements of a tensor, so it is a separate
     pass.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> spec = gs.GemmSpec.parse("e4m3 : fp32")
+        >>> [cuda.finishes(spec, gs.formats.parse_cast(text)) for text in ("e4m3", "e4m3/sr16")]
+        [True, False]
     """
     return not any(x is not None and x.is_stochastic for x in (spec.out, cast))
 
@@ -92,7 +98,13 @@ def _members(spec: GemmSpec) -> tuple[Accumulator, ...]:
 
 @lru_cache(maxsize=4096)
 def refuses(spec: GemmSpec) -> Refusal | None:
-    """Return why this backend does not compute ``spec``, or ``None``."""
+    """Return why this backend does not compute ``spec``, or ``None``.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.refuses(gs.GemmSpec.parse("e4m3 : fp32")) is None
+        True
+    """
     for member in _members(spec):
         plain = replace(member, init="zero") if isinstance(member, Sequential) else member
         refusal = lowering_refuses(replace(spec, accumulator=plain, product=None), "CUDA backend")

@@ -29,7 +29,13 @@ _ROUTES = {
 
 
 def block_words(spec: GemmSpec) -> str | None:
-    """Say how codes and scales are read on a GPU, and what computes the product; ``None`` without block formats."""
+    """Say how codes and scales are read on a GPU, and what computes the product; ``None`` without block formats.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> "decoded once (mx_cast)" in cuda.block_words(gs.GemmSpec.parse("mxfp8_e4m3 : fp32"))
+        True
+    """
     blocks = _blocks(spec)
     if not blocks:
         tensors = [name for name, fmt in (("a", spec.a), ("b", spec.b)) if isinstance(fmt, TENSOR_FORMATS)]
@@ -53,6 +59,11 @@ def block_core_words(spec: GemmSpec) -> str | None:
 
     For a spec that names an instruction, say what runs where the instruction is not used (``tensor_core_words`` says
     whether it is).
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.block_core_words(gs.GemmSpec.parse("e4m3 : fp32")) is None  # no block formats
+        True
     """
     blocks = _blocks(spec)
     if not blocks:

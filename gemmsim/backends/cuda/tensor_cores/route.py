@@ -70,12 +70,25 @@ def allow_tensor_cores(enabled: bool) -> None:
 
 
 def tensor_cores_allowed() -> bool:
-    """Whether ``allow_tensor_cores``, or else the environment, allows matrix instructions."""
+    """Whether ``allow_tensor_cores``, or else the environment, allows matrix instructions.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> isinstance(cuda.tensor_cores_allowed(), bool)
+        True
+    """
     return environment.flag(ENVIRONMENT, True) if _allowed is None else _allowed
 
 
 def names_instruction(spec: GemmSpec) -> bool:
-    """Whether ``spec`` names a chip's instruction, this one's or another's."""
+    """Whether ``spec`` names a chip's instruction, this one's or another's.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> specs = gs.GemmSpec.parse("e4m3 : hw(hopper, wgmma, e4m3)"), gs.GemmSpec.parse("e4m3 : fp32")
+        >>> [cuda.names_instruction(spec) for spec in specs]
+        [True, False]
+    """
     return named_instruction(spec.accumulator) is not None
 
 
@@ -318,6 +331,13 @@ def tensor_core_words(spec: GemmSpec) -> str | None:
     """Say which instruction may run ``spec`` and what is known of it on the current device; ``None`` if it names none.
 
     Nothing is run or compiled.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.tensor_core_words(gs.GemmSpec.parse("e4m3 : fp32")) is None
+        True
+        >>> cuda.tensor_core_words(gs.GemmSpec.parse("e4m3 : hw(hopper, wgmma, e4m3)")).split()[0]
+        'wgmma.m64n8k32.f32.e4m3.e4m3'
     """
     inner = named_instruction(spec.accumulator)
     if inner is None:

@@ -46,6 +46,11 @@ class Verdict:
     """Whether all bits agreed, and in words the number of outputs, the first difference, or the failure.
 
     ``digest`` is that of the machine code, hexadecimal; empty where there was none.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> cuda.Verdict(True, "4,096 outputs").equal
+        True
     """
 
     equal: bool
@@ -59,7 +64,13 @@ def known_verdict(device: int, source: KernelSource) -> Verdict | None:
 
 
 def verdicts() -> dict[tuple[int, str], Verdict]:
-    """Return all verdicts of this process, by device and name of the kernel."""
+    """Return all verdicts of this process, by device and name of the kernel.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> isinstance(cuda.verdicts(), dict)  # empty before the first use of an instruction
+        True
+    """
     return {(device, source.name): found for (device, source), found in _verdicts.items()}
 
 

@@ -37,6 +37,11 @@ def instruction_specs(arch: str) -> tuple[GemmSpec, ...]:
     """Return a spec for each instruction of ``arch`` (as ``gemmsim.hardware`` names it) that a kernel issues.
 
     For FP8 there are also specs with promotion, and with scales on the partial sums.
+
+    Example:
+        >>> from gemmsim.backends import cuda
+        >>> print(cuda.instruction_specs("hopper")[0])
+        e5m10 : hw(hopper, mma, e5m10)
     """
     found: dict[str, GemmSpec] = {}
     for one in (row for family in families(arch) for row in family.instructions()):
