@@ -61,7 +61,7 @@ def names(module: griffe.Module) -> dict[str, griffe.Object]:
     imported = dict(_imports(module))
     if module.exports is not None:
         imported = {str(name): imported.get(str(name), f"{module.path}.{name}") for name in module.exports}
-    own = {name: member.path for name, member in module.functions.items() if not name.startswith("_")}
+    own = {name: member.path for name, member in module.functions.items() if not member.is_alias}
     if module.exports is None and module is package():
         imported |= own  # load_operators
     found = {name: _object(path) for name, path in imported.items() if not name.startswith("_")}
