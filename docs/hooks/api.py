@@ -4,8 +4,6 @@ A page under docs/api is a few words and the line ``<!-- public names of gemmsim
 module's docstring, a table of its public names, and one directive of mkdocstrings per object. An object with several
 public names is documented once, on the first of ``MODULES`` that exports it, and linked from the others.
 
-The class at the end is an extension of griffe: it turns docstrings into Markdown.
-
     python docs/hooks/api.py        # prints the public names of each module as JSON
 """
 
@@ -15,13 +13,13 @@ import ast
 import json
 import re
 import sys
-import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import griffe
+from docstrings import Docstrings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "gemmsim"
 #: In this order: the first that exports an object documents it. The package itself comes last.
 MODULES = (
-    *("functional", "acc", "formats", "arithmetic", "ops", "nn", "optim", "mx", "tensor_quant", "recipes", "emulation"),
+    *("ops", "functional", "acc", "formats", "arithmetic", "nn", "optim", "mx", "tensor_quant", "recipes", "emulation"),
     *("libraries", "hardware", "probe", "reference", "vectors", "sliced", "accumulator_search", "study", "train"),
     "",
 )
@@ -51,7 +49,13 @@ class Entry:
 
 @cache
 def package() -> griffe.Module:
-    found = griffe.load(PACKAGE, search_paths=[str(ROOT)], allow_inspection=False, resolve_aliases=True)
+    found = griffe.load(
+        PACKAGE,
+        search_paths=[str(ROOT)],
+        allow_inspection=False,
+        resolve_aliases=True,
+        extensions=griffe.load_extensions(Docstrings),
+    )
     assert isinstance(found, griffe.Module)
     return found
 
@@ -132,20 +136,32 @@ def first_sentence(entry: Entry) -> str:
 
 
 def _table(listed: list[Entry]) -> str:
-    rows = [f"| [`{entry.name}`][{entry.path}] | {first_sentence(entry)} |" for entry in listed]
+    rows = [f"| {_linked(entry)} | {first_sentence(entry) or _value(entry.target)} |" for entry in listed]
     return "\n".join(["| name | meaning |", "|---|---|", *rows]) + "\n"
 
 
+def _linked(entry: Entry) -> str:
+    return f"[`{entry.name}`][{entry.path}]" if entry.target.docstring else f"`{entry.name}`"
+
+
+def _value(target: griffe.Object) -> str:
+    """The value of a constant; of ``_named(FloatFormat(...), ...)`` the format alone."""
+    value = getattr(target, "value", None)
+    if isinstance(value, griffe.ExprCall) and str(value.function).startswith("_"):
+        value = value.arguments[0]
+    return "`" + " ".join(str(value)[:90].split()).replace("|", "\\|") + "`"
+
+
 def reference(module: str) -> str:
-    """The Markdown that stands for a page's mark."""
+    """The Markdown that stands for a page's mark: names without a docstring are in the tables alone."""
     found = entries()[module]
     docstring = _module(module).docstring
-    parts = [markdown(docstring.value) if docstring else ""]
+    parts = [docstring.value if docstring else ""]
     for kind, title in KINDS:
         listed = [entry for entry in found if entry.target.kind.value == kind]
         if listed:
             parts.append(f"## {title}\n\n{_table(listed)}")
-    own = [entry for entry in found if entry.owner == module]
+    own = [entry for entry in found if entry.owner == module and entry.target.docstring]
     if own:
         parts.append("## Details")
     parts += [f"::: {entry.path}\n    options:\n      heading: {entry.shown}" for entry in own]
@@ -155,37 +171,6 @@ def reference(module: str) -> str:
 def expanded(text: str) -> str:
     """A page with its mark replaced."""
     return MARK.sub(lambda match: reference(match["module"].removeprefix(PACKAGE).lstrip(".")), text)
-
-
-def is_code(block: str) -> bool:
-    """Whether a paragraph is Python: it parses, and does something with brackets or dots."""
-    try:
-        tree = ast.parse(textwrap.dedent(block))
-    except SyntaxError:
-        return False
-    return any(isinstance(node, ast.Call | ast.Attribute | ast.ImportFrom) for node in ast.walk(tree))
-
-
-def markdown(text: str) -> str:
-    """A docstring as Markdown: paragraphs that are Python become blocks, and "Example:" the section that griffe knows."""
-    text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
-    blocks = re.split(r"\n\s*\n", text)
-    return "\n\n".join(_block(block, first=index == 0) for index, block in enumerate(blocks))
-
-
-def _block(block: str, *, first: bool) -> str:
-    indented = all(line.startswith("    ") for line in block.splitlines() if line.strip())
-    if not first and is_code(block) and ">>>" not in block:
-        return f"```python\n{textwrap.dedent(block)}\n```"
-    return block if indented else block
-
-
-class Docstrings(griffe.Extension):
-    """Makes Markdown of every docstring of the package."""
-
-    def on_instance(self, *, obj: griffe.Object, **_: object) -> None:
-        if obj.docstring is not None:
-            obj.docstring.value = markdown(obj.docstring.value)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ LOG = logging.getLogger("mkdocs.hooks.pages")
 #: Files at the top of the repository that are pages of the site: file -> page.
 BORROWED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing/index.md"}
 LINK = re.compile(r"(?P<before>!?\[[^\]]*\]\()(?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
-CODE = re.compile(r"(^```.*?^```\s*?$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(^```.*?^```\s*?$)", re.MULTILINE | re.DOTALL)
 CITED = re.compile(r"(?<![\w/\">.])docs/(?P<page>[\w/]+\.md)(?P<anchor>#[\w-]+)?")
 
 
@@ -52,7 +52,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     text = api.expanded(text).replace("<details>", '<details markdown="1">')
     folder = posixpath.dirname(page.file.src_uri)
-    return outside_code(text, lambda part: LINK.sub(lambda link: site_link(link, folder, config, files), part))
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
+    return outside_blocks(text, lambda part: LINK.sub(lambda link: site_link(link, folder, config, files), part))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -70,9 +72,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return CITED.sub(linked, html)
 
 
-def outside_code(text: str, change: Any) -> str:
-    """``change`` applied to all of a page but its code."""
-    return "".join(part if index % 2 else change(part) for index, part in enumerate(CODE.split(text)))
+def outside_blocks(text: str, change: Any) -> str:
+    """``change`` applied to all of a page but its blocks of code."""
+    return "".join(part if index % 2 else change(part) for index, part in enumerate(FENCE.split(text)))
 
 
 def site_link(link: re.Match[str], folder: str, config: MkDocsConfig, files: Files) -> str:
@@ -101,7 +103,7 @@ def moved(text: str, old: str, new: str) -> str:
         target = posixpath.relpath(path, posixpath.join("docs", new))
         return f"{link['before']}{target}{link['anchor'] or ''})"
 
-    return outside_code(text, lambda part: LINK.sub(mended, part))
+    return outside_blocks(text, lambda part: LINK.sub(mended, part))
 
 
 def notebook(path: Path, uri: str) -> str:
