@@ -132,7 +132,8 @@ def first_sentence(entry: Entry) -> str:
     text = entry.target.docstring.value if entry.target.docstring else ""
     line = " ".join(text.split("\n\n")[0].split())
     sentence = re.match(r"(?:``.*?``|.)*?\.(?=\s|$)", line)
-    return (sentence[0] if sentence else line).replace("|", "\\|").replace("``", "`").rstrip(":")
+    parts = re.split(r"(`+[^`]*`+)", (sentence[0] if sentence else line).rstrip(":"))
+    return "".join(part.replace("``", "`") if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts))
 
 
 def _table(listed: list[Entry]) -> str:
@@ -149,7 +150,7 @@ def _value(target: griffe.Object) -> str:
     value = getattr(target, "value", None)
     if isinstance(value, griffe.ExprCall) and str(value.function).startswith("_"):
         value = value.arguments[0]
-    return "`" + " ".join(str(value)[:90].split()).replace("|", "\\|") + "`"
+    return f"`{' '.join(str(value)[:90].split())}`"
 
 
 def reference(module: str) -> str:

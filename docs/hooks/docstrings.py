@@ -27,6 +27,8 @@ def is_code(block: str) -> bool:
         tree = ast.parse(textwrap.dedent(block))
     except SyntaxError:
         return False
+    if any(isinstance(node, ast.AnnAssign) and node.value is None for node in tree.body):
+        return False  # "Source: docs/reference/formats.md"
     return any(isinstance(node, ast.Call | ast.Attribute | ast.ImportFrom) for node in ast.walk(tree))
 
 
