@@ -124,8 +124,8 @@ DOCS_STAMP := $(DOCS_VENV)/.gemmsim-docs-installed
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs
 
 $(DOCS_STAMP): docs/requirements.txt
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	    echo "error: make docs needs Python 3.10 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "error: make docs needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement docs/requirements.txt
 	@touch $@

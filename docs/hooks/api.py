@@ -133,7 +133,9 @@ def first_sentence(entry: Entry) -> str:
     line = " ".join(text.split("\n\n")[0].split())
     sentence = re.match(r"(?:``.*?``|.)*?\.(?=\s|$)", line)
     parts = re.split(r"(`+[^`]*`+)", (sentence[0] if sentence else line).rstrip(":"))
-    return "".join(part.replace("``", "`") if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts))
+    return "".join(
+        part.replace("``", "`") if index % 2 else part.replace("|", "\\|") for index, part in enumerate(parts)
+    )
 
 
 def _table(listed: list[Entry]) -> str:

@@ -33,7 +33,7 @@ def is_code(block: str) -> bool:
 
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown: paragraphs that are Python become blocks, and "Example:" the section that griffe knows."""
+    """A docstring as Markdown: Python becomes blocks, and "Example:" the section that griffe knows."""
     text = re.sub(r"^Example:$", "Examples:", text, flags=re.MULTILINE)
     blocks = re.split(r"\n\s*\n", text)
     return "\n\n".join(_block(block, first=index == 0) for index, block in enumerate(blocks))
