@@ -116,10 +116,21 @@ def notebook(path: Path, uri: str) -> str:
             parts.append(source)
         elif cell["cell_type"] == "code" and source.strip():
             parts.append(f"```python\n{source}\n```")
-            parts += [shown(output) for output in cell.get("outputs", [])]
+            parts += [shown(output) for output in joined(cell.get("outputs", []))]
     download = f"[Download this notebook]({posixpath.basename(uri)}){{ download }}"
     parts.insert(1, download)
     return "\n\n".join(part for part in parts if part)
+
+
+def joined(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Printed text that came in several pieces as one."""
+    found: list[dict[str, Any]] = []
+    for output in outputs:
+        if "name" in output and found and found[-1].get("name") == output["name"]:
+            found[-1] = {**output, "text": [*found[-1]["text"], *output["text"]]}
+        else:
+            found.append(output)
+    return found
 
 
 def shown(output: dict[str, Any]) -> str:
