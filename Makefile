@@ -2,6 +2,7 @@
 #
 #   make study    install, run the digits study, write its table and plot into $(OUT)
 #   make studies  install, run every study that has checks into studies, and a page about them: studies/report.html
+#   make docs     build the documentation site into build/site, in an environment of its own (make docs-serve: show it)
 #   make test     install, run all tests (make test-long: and those of the long run, and compile every GPU kernel)
 #
 # Needed beforehand: Python >= 3.10 and a C++ compiler. CMake is fetched by the build when the system has none.
@@ -41,10 +42,10 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
+.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench docs docs-serve clean check-tools
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -13
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -14
 
 check-tools:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
@@ -115,6 +116,26 @@ gpu-bundle: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The site needs neither PyTorch nor an installed gemmsim: the API reference is read from the source (docs/hooks).
+DOCS_VENV ?= .venv-docs
+DOCS_STAMP := $(DOCS_VENV)/.gemmsim-docs-installed
+# The line about another project that the theme prints at each build is left out.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs
+
+$(DOCS_STAMP): docs/requirements.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "error: make docs needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@test -x $(DOCS_VENV)/bin/python || "$(PYTHON)" -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement docs/requirements.txt
+	@touch $@
+
+# Strict: a broken link or anchor, a page outside the navigation or any other warning is an error.
+docs: $(DOCS_STAMP)
+	$(MKDOCS) build --strict --clean
+
+docs-serve: $(DOCS_STAMP)
+	$(MKDOCS) serve
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*
