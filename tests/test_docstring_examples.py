@@ -24,6 +24,7 @@ OPTIONS = doctest.ELLIPSIS
 COMPLETE = (
     *("acc", "accumulator_search", "arithmetic", "comparison", "formats", "functional", "hardware", "libraries"),
     *("ops", "probe", "reference", "sliced", "vectors"),
+    *("emulation", "mx", "nn", "optim", "recipes", "study", "tensor_quant", "train"),
 )
 #: Modules of gemmsim's own names outside of these packages that are complete, too.
 OWN = ("gemmsim", "gemmsim._keywords")
@@ -61,6 +62,7 @@ def public() -> dict[str, Any]:
     for package in (*packages, gs):
         for name in package.__all__:
             value = getattr(package, name)
+            value = inspect.unwrap(value) if callable(value) else value  # recipes are cached functions
             if not (inspect.isclass(value) or inspect.isfunction(value)):
                 continue
             home = value.__module__

@@ -11,7 +11,7 @@ class MXOperatorError(RuntimeError):
     """Raised for an operator that block-format tensors do not support, and for operands that it does not take.
 
     Example:
-        >>> gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3").exp()  # doctest: +ELLIPSIS
+        >>> gs.mx.to_mx(torch.ones(2, 32), "mxfp8_e4m3").exp()
         Traceback (most recent call last):
             ...
         gemmsim.mx.errors.MXOperatorError: aten.exp.default on an MXTensor of mxfp8_e4m3; allowed: ...
@@ -44,7 +44,7 @@ class MXFileError(ValueError):
     """Raised where the names or metadata of stored tensors do not fit together.
 
     Example:
-        >>> gs.mx.unflatten_tensors({"w": torch.ones(2)}, {"gemmsim.mx": "x"})  # doctest: +ELLIPSIS
+        >>> gs.mx.unflatten_tensors({"w": torch.ones(2)}, {"gemmsim.mx": "x"})
         Traceback (most recent call last):
             ...
         gemmsim.mx.errors.MXFileError: mx.unflatten_tensors: JSONDecodeError for Expecting value: line 1 ...
@@ -55,7 +55,7 @@ class MXConfigError(TypeError):
     """Raised for a configuration of a wrong type, and for a model or layer that cannot take one.
 
     Example:
-        >>> gs.mx.quantize_(torch.nn.Linear(32, 32), "mxfp4")  # doctest: +ELLIPSIS
+        >>> gs.mx.quantize_(torch.nn.Linear(32, 32), "mxfp4")
         Traceback (most recent call last):
             ...
         gemmsim.mx.errors.MXConfigError: mx.quantize_: config is a str; allowed: MXLinearConfig for ...

@@ -75,7 +75,7 @@ class Cluster:
 
         Example:
             >>> worker = gs.study.Worker(gs.study.kind("growth")(K=64), folder=None)
-            >>> list(gs.study.Cluster("nowhere").run(worker, None, worker.study.cells()))  # doctest: +ELLIPSIS
+            >>> list(gs.study.Cluster("nowhere").run(worker, None, worker.study.cells()))
             Traceback (most recent call last):
                 ...
             gemmsim.study.errors.StudyError: cannot reach a Dask scheduler at 'nowhere': Invalid url scheme. ...

@@ -60,7 +60,7 @@ def register(name: str, factory: Callable[[], Study]) -> None:
         StudyError: if another factory has the name.
 
     Example:
-        >>> gs.study.register("language", gs.study.Study)  # doctest: +ELLIPSIS
+        >>> gs.study.register("language", gs.study.Study)
         Traceback (most recent call last):
             ...
         gemmsim.study.errors.StudyError: a study named 'language' exists already; choose another name. ...

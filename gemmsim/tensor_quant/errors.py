@@ -25,7 +25,7 @@ class AmaxError(ValueError):
     hold.
 
     Example:
-        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2), -1.0)  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2), -1.0)
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.AmaxError: fake quantisation: Negative values in amax (least: -1.0); ...
@@ -37,7 +37,7 @@ class AmaxShapeError(ShapeError, RuntimeError):
     shape.
 
     Example:
-        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2, 3), torch.ones(4))  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2, 3), torch.ones(4))
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.AmaxShapeError: fake_tensor_quant: amax (or range, bias) of shape (4,) ...
@@ -48,7 +48,7 @@ class BitsError(ValueError):
     """Raised for a number of bits that is not supported.
 
     Example:
-        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2), 1.0, num_bits=1)  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.fake_tensor_quant(torch.ones(2), 1.0, num_bits=1)
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.BitsError: fake_tensor_quant: num_bits=1; allowed: 2 to 23 (one signed ...
@@ -59,7 +59,7 @@ class ElementFormatError(NotImplementedError):
     """Raised for a pair (exponent bits, fraction bits) that is not a supported element format.
 
     Example:
-        >>> gs.tensor_quant.scaled_e4m3(torch.ones(2), 1.0, E=7, M=1)  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.scaled_e4m3(torch.ones(2), 1.0, E=7, M=1)
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.ElementFormatError: scaled_e4m3: Only support E=4 & M=3 for now. Got ...
@@ -70,7 +70,7 @@ class SignError(TypeError):
     """Raised for negative inputs of unsigned quantisation.
 
     Example:
-        >>> gs.tensor_quant.fake_tensor_quant(torch.tensor([-1.0]), 1.0, unsigned=True)  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.fake_tensor_quant(torch.tensor([-1.0]), 1.0, unsigned=True)
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.SignError: fake quantisation: Negative values encountered in unsigned ...
@@ -81,7 +81,7 @@ class BlockSizeError(ValueError, AssertionError):
     """Raised for block sizes that are not positive integers, or that contradict the other arguments.
 
     Example:
-        >>> gs.tensor_quant.dynamic_block_quant(torch.ones(4), 0)  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.dynamic_block_quant(torch.ones(4), 0)
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.BlockSizeError: dynamic_block_quant: block_size=0; allowed: a positive ...
@@ -92,7 +92,7 @@ class DescriptorError(ValueError):
     """Raised for fields of a quantisation description that contradict each other.
 
     Example:
-        >>> gs.tensor_quant.ScaledQuantDescriptor(calib_method="median")  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.ScaledQuantDescriptor(calib_method="median")
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.DescriptorError: descriptor: calib_method='median'; allowed: 'max', ...
@@ -103,7 +103,7 @@ class DescriptorTypeError(TypeError):
     """Raised for a field of a quantisation description that has the wrong type.
 
     Example:
-        >>> gs.tensor_quant.ScaledQuantDescriptor(axis="rows")  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.ScaledQuantDescriptor(axis="rows")
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.DescriptorTypeError: descriptor: axis='rows'; allowed: None, an integer ...
@@ -114,7 +114,7 @@ class CalibrationError(RuntimeError):
     """Raised for a calibration step out of order: nothing was collected, or results have different shapes.
 
     Example:
-        >>> gs.tensor_quant.TensorQuantizer().load_calib_amax()  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.TensorQuantizer().load_calib_amax()
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.CalibrationError: nothing was collected: the calibrator has seen no ...
@@ -125,7 +125,7 @@ class CalibrationDataError(ValueError, AssertionError):
     """Raised for data that calibration cannot use: NaN, infinities, negative counts.
 
     Example:
-        >>> gs.tensor_quant.MaxCalibrator().collect(torch.tensor([1.0, torch.nan]))  # doctest: +ELLIPSIS
+        >>> gs.tensor_quant.MaxCalibrator().collect(torch.tensor([1.0, torch.nan]))
         Traceback (most recent call last):
             ...
         gemmsim.tensor_quant.errors.CalibrationDataError: calibration: NaN or infinity in the data; ...

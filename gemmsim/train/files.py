@@ -25,7 +25,7 @@ class TrainError(ValueError):
     """Raised for a folder, checkpoint or argument that a run cannot use.
 
     Example:
-        >>> gs.train.Batches(torch.ones(2), torch.ones(3), size=1)  # doctest: +ELLIPSIS
+        >>> gs.train.Batches(torch.ones(2), torch.ones(3), size=1)
         Traceback (most recent call last):
             ...
         gemmsim.train.files.TrainError: Batches of tensors with [2, 3] rows, size 1; allowed: equal ...

@@ -27,7 +27,7 @@ class DryRunError(RuntimeError):
 
     Example:
         >>> Branch = type("Branch", (torch.nn.Linear,), {"forward": lambda self, x: x if x.sum() > 0 else -x})
-        >>> gs.audit.dry_run(Branch(4, 2), torch.ones(4))  # doctest: +ELLIPSIS
+        >>> gs.audit.dry_run(Branch(4, 2), torch.ones(4))
         Traceback (most recent call last):
             ...
         gemmsim.emulation.observe.trial_runs.DryRunError: audit.dry_run: aten._local_scalar_dense.default ...
