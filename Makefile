@@ -41,7 +41,7 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench clean check-tools
+.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench bench-peers notebooks clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -13
@@ -115,6 +115,16 @@ gpu-bundle: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# Other packages on the same operands: an environment of its own on top of $(VENV), results, and docs/measurements/peers.md.
+PEERS := .venv-peers
+bench-peers: $(STAMP)
+	@test -x $(PEERS)/bin/python || $(BIN)/python -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --no-deps $(PIP_ARGS) --requirement benchmarks/peers/requirements.txt
+	@$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	    > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_gemmsim.pth"
+	$(PEERS)/bin/python benchmarks/peers/compare.py
+	$(BIN)/python benchmarks/peers/page.py
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*
