@@ -84,7 +84,7 @@ def qtorch(quick: bool) -> Iterator[Case]:
     yield Case(
         "block floating point", "bfp(8,64)", "block_quantize(x, 8, dim=0, rounding='nearest')",
         lambda: gs.quantize(rows, "bfp(8,64)"), lambda: block_quantize(rows, 8, dim=0, rounding="nearest"), count,
-        note="qtorch adds 1/2 in float32 first, which rounds twice",
+        note="qtorch rounds some numbers next to midpoints the other way",
     )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def dmx(quick: bool) -> Iterator[Case]:
         yield Case(
             "cast", name, f"Format.from_shorthand({name!r}).cast(x, -1)",
             lambda fmt=fmt: fmt.cast(x, -1), lambda theirs=theirs: theirs.cast(x, -1), x.numel(),
-            note="dmx rounds to float32 first, which rounds twice" if name.startswith("BFP") else "",
+            note="dmx rounds some numbers next to midpoints the other way" if name.startswith("BFP") else "",
         )  # fmt: skip
 
 
