@@ -42,7 +42,8 @@ EXTRA := $(if $(TORCH),checks,test)
 TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$(TORCH)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench docs docs-serve clean check-tools
+.PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench bench-peers docs \
+    docs-serve notebooks clean check-tools
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -14
@@ -136,6 +137,26 @@ docs: $(DOCS_STAMP)
 
 docs-serve: $(DOCS_STAMP)
 	$(MKDOCS) serve
+
+# Environments on top of $(VENV), which they see: $(call above,FOLDER,REQUIREMENTS).
+define above
+	@test -x $(1)/bin/python || $(BIN)/python -m venv $(1)
+	$(1)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement $(2)
+	@$(BIN)/python -c "import sysconfig; print(f'import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})')" \
+	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_gemmsim.pth"
+endef
+
+# Other packages on the same operands: results, and docs/measurements/peers.md.
+bench-peers: $(STAMP)
+	$(call above,.venv-peers,benchmarks/peers/requirements.txt --no-deps)
+	.venv-peers/bin/python benchmarks/peers/compare.py
+	$(BIN)/python benchmarks/peers/page.py
+
+# Runs docs/notebooks and stores their outputs.
+notebooks: $(STAMP)
+	$(call above,.venv-notebooks,docs/notebooks/requirements.txt)
+	.venv-notebooks/bin/python -m ipykernel install --prefix .venv-notebooks --name python3
+	PATH="$(CURDIR)/.venv-notebooks/bin:$$PATH" .venv-notebooks/bin/python docs/notebooks/execute.py
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*

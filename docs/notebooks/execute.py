@@ -1,6 +1,6 @@
 """Runs the notebooks of this folder and stores their outputs: ``make notebooks``.
 
-Needs nbclient and ipykernel (docs/requirements.txt) next to gemmsim. tests/test_notebooks.py runs the cells without
+Needs nbclient and ipykernel (requirements.txt in this folder) next to gemmsim. tests/test_notebooks.py runs the cells without
 Jupyter and compares what they print with what is stored.
 """
 
