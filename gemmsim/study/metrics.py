@@ -34,9 +34,9 @@ __all__ = [
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
-    "bwd_err_u_mean": "mean backward error |e| / S, in units of u, the accumulator's unit roundoff",
-    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units of u, the accumulator's unit roundoff",
-    "bwd_err_u_max": "largest backward error |e| / S, in units of u, the accumulator's unit roundoff",
+    "bwd_err_u_mean": "mean backward error |e| / S, in units of the unit roundoff u",
+    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units of the unit roundoff u",
+    "bwd_err_u_max": "largest backward error |e| / S, in units of the unit roundoff u",
     "rel_fro": "relative error, Frobenius norm",
     "max_rel": "largest relative error",
     "mean_abs": "mean absolute error",
