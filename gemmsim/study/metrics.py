@@ -34,9 +34,9 @@ __all__ = [
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
-    "bwd_err_u_mean": "mean backward error |e| / S, in units roundoff u of the register",
-    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units roundoff u of the register",
-    "bwd_err_u_max": "largest backward error |e| / S, in units roundoff u of the register",
+    "bwd_err_u_mean": "mean backward error |e| / S, in units of the unit roundoff u",
+    "bwd_err_u_p99": "99th percentile of the backward error |e| / S, in units of the unit roundoff u",
+    "bwd_err_u_max": "largest backward error |e| / S, in units of the unit roundoff u",
     "rel_fro": "relative error, Frobenius norm",
     "max_rel": "largest relative error",
     "mean_abs": "mean absolute error",
@@ -46,13 +46,13 @@ SHOWN = {
 #: Columns in units roundoff of the register, which registers in fixed point do not have.
 IN_UNITS = ("bias_u", "bwd_err_u_mean", "bwd_err_u_p99", "bwd_err_u_max", "bits_lost")
 #: Why they are left out there.
-NO_UNIT = "a register that is not in floating point has no unit roundoff"
+NO_UNIT = "an accumulator that is not in floating point has no unit roundoff"
 #: Shares of all additions, of ``gemmsim.count_events``, and their words.
 EVENTS = {
-    "swamped": "additions that left the register as it was although the term was not 0, share",
-    "inexact": "additions that rounded, share",
-    "underflow": "additions below the smallest normal number that rounded, share",
-    "overflow": "additions beyond the largest number, share",
+    "swamped": "additions without effect although the term was not 0, fraction",
+    "inexact": "inexact additions, fraction",
+    "underflow": "inexact additions below the smallest normal number, fraction",
+    "overflow": "additions beyond the largest number, fraction",
 }
 
 

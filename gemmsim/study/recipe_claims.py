@@ -15,8 +15,8 @@ NOT_SHOWN = "not shown at this size"
 #: Student's t with n degrees of freedom that 95 % lie below; with more than these: the last.
 _T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 _WORDS = {
-    "zero": "share of zeros",
-    "saturated": "share out of range",
+    "zero": "fraction of zeros",
+    "saturated": "fraction out of range",
     "bias": "magnitude of the bias",
     "error": "error",
 }
@@ -91,7 +91,7 @@ def _needed(recipe: str, without: str, published: str, place: str, column: str =
 CLAIMS = (
     Claim("hopper_fp8_current", FULL, "bf16", 0.005, "matches 16-bit training", _FP8, networks=_BOTH),
     _needed("hopper_fp8_current", "scales", "scales keep tensors in range", "arXiv:2209.05433", "dgrad_zero"),
-    _needed("hopper_fp8_current", "promotion", "promotion makes sums more exact", f"{_V3}.2", "wgrad_error"),
+    _needed("hopper_fp8_current", "promotion", "promotion makes sums more accurate", f"{_V3}.2", "wgrad_error"),
     Claim("deepseek_v3", FULL, "bf16", 0.0025, "below 0.25 %", f"{_V3} and appendix B", printed=True),
     _needed("deepseek_v3", "blocks", "fine-grained scales reduce quantisation errors", f"{_V3}.2", "fprop_error"),
     Claim("mxfp8_pretraining", FULL, "bf16", 0.005, "matches bf16", _MXFP8),
@@ -99,7 +99,7 @@ CLAIMS = (
     _needed("mxfp8_pretraining", "e4m3-gradients", "e4m3 for all tensors", _MXFP8, "dgrad_error"),
     Claim("nvfp4_pretraining", FULL, "bf16", 0.015, "loss comparable with FP8's", "arXiv:2509.25149, abstract"),
     _needed("nvfp4_pretraining", "hadamard", "transforms are needed", _NVFP4),
-    _needed("nvfp4_pretraining", "stochastic", "stochastic gradients are needed", _NVFP4),
+    _needed("nvfp4_pretraining", "stochastic", "stochastic rounding of gradients is needed", _NVFP4),
     _needed("nvfp4_pretraining", "square-weights", "16 x 16 blocks of weights are needed", _NVFP4),
     _needed("nvfp4_pretraining", "bf16-layers", "layers in bf16 are needed", _NVFP4),
     _needed("nvfp4_pretraining", "stochastic", "stochastic rounding avoids bias", _NVFP4, "dgrad_bias"),
@@ -109,7 +109,13 @@ CLAIMS = (
     _needed("mxfp4_hadamard", "stochastic", "unbiased gradients give better updates", _MXFP4),
     _needed("mxfp4_hadamard", "hadamard", "transforms bound the variance", _MXFP4, "wgrad_error"),
     _needed("mxfp4_hadamard", "stochastic", "gradients are unbiased", _MXFP4, "dgrad_bias"),
-    _needed("mxfp4_hadamard", "gain", "3/4 keeps all in range", "arXiv:2502.20586, algorithm 1", "dgrad_saturated"),
+    _needed(
+        "mxfp4_hadamard",
+        "gain",
+        "the factor 3/4 keeps everything in range",
+        "arXiv:2502.20586, algorithm 1",
+        "dgrad_saturated",
+    ),
 )
 
 

@@ -107,7 +107,7 @@ class SentenceEncoderStudy(Study):
     """Embeddings of a pretrained sentence encoder under accumulators, against PyTorch's float32."""
 
     name = "sentence_encoder"
-    title = "a pretrained sentence encoder, unmodified, with every matrix product in a narrow register"
+    title = "a pretrained sentence encoder, unmodified, with every matrix product in a narrow accumulator"
     declared_rate = (2e9, 1e9)
 
     def cells(self) -> list[Cell]:

@@ -79,8 +79,8 @@ class AccuracyParameters(Parameters):
         many=True,
         metavar="SPEC",
     )
-    formats: tuple[str, ...] = option("e5m10,bf16,e5m5,e5m4,e5m3,e5m2,e5m1", formats, "Formats in the place of {}.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of the random bits of stochastic accumulators.")
+    formats: tuple[str, ...] = option("e5m10,bf16,e5m5,e5m4,e5m3,e5m2,e5m1", formats, "Formats that replace {}.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds for the random bits of stochastic accumulators.")
     metric: str = option("accuracy", choice(*SHOWN), "What the picture shows.")
 
 
@@ -168,7 +168,7 @@ class Accuracy(Kind[AccuracyParameters]):
         picture = Picture(
             finding=finding,
             subject=f"network 64-256-10 on handwritten digits, {images} test images, both products of the forward pass",
-            x="register, and its significand bits (the leading one included)" if formats else "accumulator",
+            x="accumulator format, and its significand bits (the leading one included)" if formats else "accumulator",
             y=SHOWN[metric] + (" (%)" if factor == 100 else ""),
             log_x=False,
             log_y=factor == 1 and bool(formats),
@@ -244,7 +244,7 @@ def _swept(rows: Sequence[Row]) -> list[str]:
 
 def _grid(rows: Sequence[Row], formats: Sequence[str], metric: str, title: str, note: str) -> Table:
     table = Table(title=title, caption=note, title_justify="left", caption_justify="left")
-    table.add_column("register")
+    table.add_column("format")
     table.add_column("significand bits", justify="right")
     labels = _labels(rows)
     for label in labels:

@@ -35,7 +35,7 @@ class GemmParameters(Parameters):
 
     a: str = option("", text, "Left operand (M, K): FILE.npy, FILE.safetensors:KEY, FILE.pt or FILE.pt:KEY.")
     b: str = option("", text, "Right operand (K, N), likewise.")
-    transpose: str = option("none", choice("none", "a", "b", "ab"), "Which of them are transposed first.")
+    transpose: str = option("none", choice("none", "a", "b", "ab"), "Operands to transpose first.")
     nonfinite: str = option(
         "refuse", choice("refuse", "zero", "keep"), "NaN and infinities: refuse, zero (in their place), keep."
     )
@@ -47,7 +47,7 @@ class GemmParameters(Parameters):
     )
     rows: int = option(0, at_least(0), "At most this many rows of the result, evenly spaced; 0: all.")
     columns: int = option(0, at_least(0), "At most this many columns of the result, evenly spaced; 0: all.")
-    seeds: int = option(1, at_least(1, 10**6), "Seeds of the random bits: 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds (0, 1, ...) of the random bits.")
     metric: str = option("rel_fro", choice(*SHOWN), "What table and picture show.")
 
     def files(self) -> tuple[TensorFile, TensorFile]:
@@ -119,7 +119,7 @@ class Gemm(Kind[GemmParameters]):
     """Error of the product of two tensors from files under each accumulator."""
 
     parameters = GemmParameters
-    about = "your own tensors from .npy, .safetensors or .pt files: their product under any accumulators"
+    about = "error of the product of your own tensors (.npy, .safetensors, .pt) under any accumulators"
     single = "gemm takes one pair of tensors; run it once for each pair."
 
     def cells_of(self, part: GemmParameters) -> Iterator[Cell]:
@@ -200,7 +200,7 @@ class Gemm(Kind[GemmParameters]):
         if len(known) < 2:
             return ""
         (least, best, low), (most, worst, high) = known[0], known[-1]
-        text = f"{best} is nearest to the true product ({metric} {low:.3g}), {worst} farthest ({high:.3g}"
+        text = f"{best} is closest to the true product ({metric} {low:.3g}), {worst} is farthest from it ({high:.3g}"
         return text + (f", {most / least:.3g} times as far)" if least > 0 and most > least else ")")
 
 

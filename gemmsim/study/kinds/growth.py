@@ -45,8 +45,8 @@ class GrowthParameters(Parameters):
     in_: Placement = option(
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )
-    scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor for both operands, applied before --in.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds (0, 1, ...) of operands and random bits.")
     events: str = option(
         "no", choice("no", "yes"), "Whether additions are counted: shares swamped, inexact, underflow and overflow."
     )
@@ -112,8 +112,8 @@ class Growth(Kind[GrowthParameters]):
         if metric == "ratio":
             return f"Result over true value at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}."
         if metric in EVENTS:
-            words = EVENTS[metric].removesuffix(", share")
-            return f"Share at K = {lengths[-1]:,} of {words}: {_values_at(rows, lengths[-1], metric)}."
+            words = EVENTS[metric].removesuffix(", fraction")
+            return f"Fraction of {words} at K = {lengths[-1]:,}: {_values_at(rows, lengths[-1], metric)}."
         parts = []
         for key, points in series(rows, "K", metric, by=_axes(rows)).items():
             means = {x: mean for x, mean, _, _ in points}

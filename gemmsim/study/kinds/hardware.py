@@ -145,14 +145,14 @@ class HardwareParameters(Parameters):
     dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(64, at_least(1), "Columns of the result.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds (0, 1, ...) of operands and random bits.")
 
 
 class Hardware(Kind[HardwareParameters]):
     """Instructions of chips against each other on the same operands, pair by pair."""
 
     parameters = HardwareParameters
-    about = "chips against each other: share of equal bits, distances in ulp, and the side on which they differ"
+    about = "results of two chips for one product: fraction of equal bits, distances in ulp, bias"
 
     def cells_of(self, part: HardwareParameters) -> Iterator[Cell]:
         """Pairs innermost: they share operands.
@@ -213,7 +213,7 @@ class Hardware(Kind[HardwareParameters]):
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each pair, format, distribution and K."""
         caption = (
-            "equal: bits; ulp: distances in units in the last place of the coarser register, of outputs finite in "
+            "equal: bits; ulp: distances in units in the last place of the coarser accumulator, of outputs finite in "
             "both; bias: mean signed distance, sign bias: share of outputs whose first result is larger less share "
             "smaller; error: relative, both"
         )
@@ -247,7 +247,7 @@ class Hardware(Kind[HardwareParameters]):
         draw_histograms(
             strips, _class_names(), len(EDGES), finding,
             f"products {first['M']} x {longest:,} x {first['N']}: share of outputs by signed distance",
-            "first less second, up to so many ulp of the coarser register; left: the first is the smaller one", path,
+            "first less second, up to so many ulp of the coarser accumulator; left: the first is smaller", path,
         )  # fmt: skip
 
     def finding(self, rows: Sequence[Row]) -> str:
@@ -259,7 +259,7 @@ class Hardware(Kind[HardwareParameters]):
             return f"The same bits in all {len(known)} comparisons"
         least = min(known, key=lambda row: (row["equal"], -(row.get("ulp_mean") or 0.0)))
         where = f"{least['label']}, {least['in'].removesuffix('/none')}, {least['dist']}, K = {least['K']:,}"
-        text = f"Least alike: {where}: {least['equal']:.1%} equal bits"
+        text = f"Largest difference: {where}: {least['equal']:.1%} equal bits"
         if (bias := least.get("sign_bias")) is not None and abs(bias) > 0.1:
             below = sum(least[name] for name in CLASSES if "below" in name)
             above = sum(least[name] for name in CLASSES if "above" in name)

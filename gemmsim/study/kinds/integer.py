@@ -37,7 +37,7 @@ _ERRORS = ("rel_fro", "max_rel", "mean_abs", "bias", "bias_se", "abs_bias_ratio"
 
 #: Metrics a picture or table may show, and their words.
 SHOWN = {
-    "overflow_rate": "share of the sums that leave the register",
+    "overflow_rate": "fraction of the sums that overflow",
     "sqnr_db": "signal over overflow noise, dB",
     "accuracy": "test accuracy",
 }
@@ -95,7 +95,7 @@ class IntegerParameters(Parameters):
     )
     a: str = option("", text, "files: left operand (M, K): FILE.npy, FILE.safetensors:KEY, FILE.pt or FILE.pt:KEY.")
     b: str = option("", text, "files: right operand (K, N), likewise.")
-    transpose: str = option("none", choice("none", "a", "b", "ab"), "files: which of a and b are transposed first.")
+    transpose: str = option("none", choice("none", "a", "b", "ab"), "files: operands to transpose first.")
     captured: str = option("", text, "files: instead of a and b, a file of gemmsim.capture.", metavar="FILE")
     layers: tuple[str, ...] = option("*", patterns, "captured: patterns over modules.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", roles, "captured: products of a layer: fprop, dgrad, wgrad.")
@@ -103,14 +103,14 @@ class IntegerParameters(Parameters):
     scaled: str = option(
         "largest", choice("largest", "none"), "files: floats are scaled to the format's largest value, or are integers."
     )
-    P: tuple[int, ...] = counts("12:24:+1", "Bits of the register.", most=53)
-    overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Past its ends it does this.")
+    P: tuple[int, ...] = counts("12:24:+1", "Bits of the accumulator.", most=53)
+    overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Behaviour on overflow.")
     operands: tuple[Widths, ...] = option("int8*int8", widths, "Formats of both operands: int8*int8,int7*int4.")
     K: tuple[int, ...] = counts("256", "random: terms of each sum.")
     dist: tuple[str, ...] = option("randn", distributions, "random: distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "random: rows of the result.")
     N: int = option(64, at_least(1), "random: columns of the result.")
-    seeds: int = option(1, at_least(1, 10**6), "random: draws of operands.")
+    seeds: int = option(1, at_least(1, 10**6), "random: number of seeds of operands.")
     label: str = option("", text, "Name of the curve; default: overflow and formats.")
     metric: str = option("overflow_rate", choice(*SHOWN), "What table and picture show.")
 
@@ -147,7 +147,7 @@ class IntegerStudy(Kind[IntegerParameters]):
     """Overflows, error and accuracy of integer products, by width of the register."""
 
     parameters = IntegerParameters
-    about = "overflows of integer registers by width, wrapping or saturating, and widths that cannot overflow"
+    about = "overflows of integer accumulators by width, wrapping or saturating, and widths that cannot overflow"
     version = 2
     declared_rate = (1e9, 1e9)
 
@@ -297,7 +297,7 @@ class IntegerStudy(Kind[IntegerParameters]):
         picture = Picture(
             finding=finding,
             subject=_subject(rows),
-            x="P, bits of the register",
+            x="P, bits of the accumulator",
             y=SHOWN[metric] + (" (%)" if factor == 100 else ""),
             log_x=False,
             log_y=False,
@@ -318,8 +318,8 @@ class IntegerStudy(Kind[IntegerParameters]):
             named = str(key[0]) + (f", {key[3]} {key[4]}" if key[3] is not None else "")
             named += f", K = {key[1]:,}" if key[1] is not None else ""
             seen = f"{least} bits" if least is not None else f"more than {max(row['P'] for row in group)} bits"
-            parts.append(f"{named}: {seen} here, {max(row['certified_bits'] for row in group)} for any input")
-        return "Registers that do not overflow: " + "; ".join(parts) if parts else ""
+            parts.append(f"{named}: {seen} for these data, {max(row['certified_bits'] for row in group)} for any input")
+        return "Accumulators that do not overflow: " + "; ".join(parts) if parts else ""
 
 
 def _by(rows: Sequence[Row]) -> list[str]:

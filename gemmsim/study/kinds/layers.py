@@ -78,7 +78,7 @@ class LayersParameters(Parameters):
 
     kind: ClassVar[str] = "layers"
 
-    model: str = option("", text, "module:function or file.py:function that gives (model, inputs[, loss]).")
+    model: str = option("", text, "module:function or file.py:function that returns (model, inputs[, loss]).")
     captured: str = option("", text, "Instead: a file of gemmsim.capture or capture_layers.", metavar="FILE")
     layers: tuple[str, ...] = option("*", patterns, "Patterns over names of layers.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", roles, "Products of a layer: fprop, dgrad, wgrad.")
@@ -89,7 +89,7 @@ class LayersParameters(Parameters):
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )
     most: int = option(64, at_least(0), "At most this many rows and columns of each result, evenly spaced; 0: all.")
-    seeds: int = option(1, at_least(1, 10**6), "Seeds of the random bits: 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds (0, 1, ...) of the random bits.")
     metric: str = option("rel_fro", choice(*SHOWN), "What table and picture show.")
 
 
@@ -104,7 +104,7 @@ class Layers(Kind[LayersParameters]):
     """Error of each product of a model's linear layers under each accumulator, on the model's own operands."""
 
     parameters = LayersParameters
-    about = "linear layers of a model, with operands captured from it: which one needs what"
+    about = "error of each linear layer of a model, by accumulator, with captured operands"
     single = "layers takes one model; run it once for each."
 
     def __getstate__(self) -> dict[str, Any]:
@@ -198,7 +198,8 @@ class Layers(Kind[LayersParameters]):
                 continue
             (low, least), (high, most) = min(known), max(known)
             words = (
-                f"{most} errs {high / low:.3g} times as much as {least} under {label} ({high:.2g} against {low:.2g})"
+                f"the error of {most} is {high / low:.3g} times that of {least} under {label} "
+                f"({high:.2g} against {low:.2g})"
             )
             best = max(best, (high / low, words))
         return best[1]

@@ -58,17 +58,17 @@ class OrderParameters(Parameters):
     kind: ClassVar[str] = "order"
 
     spec: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
-    library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries beside them: torch.mm, numpy.")
+    library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries to compare with: torch.mm, numpy.")
     over: tuple[str, ...] = option("batch,permutation,splits", _words(OVER), "What varies: batch, permutation, splits.")
     batches: tuple[int, ...] = counts("1,2,3,8,32", "Rows at a time.")
-    permutations: int = option(16, at_least(2, 10**4), "Orders tried, the given one among them.")
+    permutations: int = option(16, at_least(2, 10**4), "Number of orders, including the given one.")
     splits: tuple[int, ...] = counts("1,2,4,8", "Numbers of slices.")
     K: tuple[int, ...] = counts("1024")
     dist: tuple[str, ...] = option("randn", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
     in_: Any = option("", placement, "Format of the operands: e4m3/row.", metavar="FORMAT")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and orders.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds of operands and orders.")
 
 
 class Order(Kind[OrderParameters]):
@@ -147,8 +147,8 @@ class Order(Kind[OrderParameters]):
         labels = list(dict.fromkeys(row["label"] for row in rows))
         same = [label for label in labels if all(row["distinct"] == 1 for row in rows if row["label"] == label)]
         if not same:
-            return "No accumulator gives the same bits whatever varies"
-        return f"The same bits whatever varies: {', '.join(same)}"
+            return "No accumulator gives the same bits in all variations"
+        return f"The same bits in all variations: {', '.join(same)}"
 
 
 def _in_table(row: Row | None) -> str:

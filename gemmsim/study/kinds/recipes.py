@@ -59,8 +59,10 @@ class RecipesParameters(Parameters):
         "all", _parts, f"Parts taken away, one at a time: all, none, or some of {', '.join(part_names())}."
     )
     steps: int = option(100, at_least(1, 100_000), "Training steps: 8 texts of 32 characters, or 32 images, each.")
-    seeds: int = option(3, at_least(1, 10**6), "First weights, batches and random bits.")
-    looks: int = option(3, at_least(1, 1000), "Steps whose products are compared with float64, the last one included.")
+    seeds: int = option(3, at_least(1, 10**6), "Number of seeds of initial weights, batches and random bits.")
+    looks: int = option(
+        3, at_least(1, 1000), "Number of steps with products compared with float64, the last one included."
+    )
     metric: str = option("train_loss", choice("train_loss", "test_loss"), "Loss by which recipes are compared.")
 
     def __post_init__(self) -> None:
@@ -88,7 +90,7 @@ class Recipes(Kind[RecipesParameters]):
     """Losses of two small networks under training recipes, whole and with one part taken away."""
 
     parameters = RecipesParameters
-    about = "losses of two small networks under published training recipes, whole and without one of their parts"
+    about = "losses of two small networks under published training recipes, complete and without one part"
     declared_rate = (7e8, 3e8)
 
     def cells_of(self, part: RecipesParameters) -> Iterator[Cell]:

@@ -134,7 +134,7 @@ class SlicingParameters(Parameters):
     M: int = option(16, at_least(1), "Rows of the result.")
     N: int = option(16, at_least(1), "Columns of the result.")
     dtype: str = option("fp32", choice("fp32", "fp64"), "Operands and plain products: fp32 or fp64.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds of operands.")
     metric: str = option("rel_fro", choice(*metrics.SHOWN), "What table and picture show.")
 
 
@@ -142,7 +142,7 @@ class Slicing(Kind[SlicingParameters]):
     """Error of products that are emulated by several narrower ones, beside plain ones."""
 
     parameters = SlicingParameters
-    about = "error of wide products emulated by narrow ones, by scheme"
+    about = "error of wide products computed from narrow ones, by scheme"
 
     def cells_of(self, part: SlicingParameters) -> Iterator[Cell]:
         """Schemes innermost: they share operands."""

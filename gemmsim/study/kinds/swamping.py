@@ -33,19 +33,21 @@ class SwampingParameters(Parameters):
 
     spec: tuple[Curve, ...] = accumulators("sequential = e6m9", "chunk64 = chunked(64, e6m9)")
     K: int = option(8192, at_least(1), "Terms of each sum.")
-    parts: int = option(4, at_least(1, 4096), "Parts of equal length that the sum is looked at in; they divide K.")
+    parts: int = option(
+        4, at_least(1, 4096), "Number of parts of equal length for which additions are counted; it divides K."
+    )
     dist: tuple[str, ...] = option("uniform(1,1)*ones", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(1, at_least(1), "Columns of the result.")
     in_: Placement = option("", placement, "Format of the operands: e4m3/row.", metavar="FORMAT")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds of operands and random bits.")
 
 
 class Swamping(Kind[SwampingParameters]):
     """Additions that left the register as it was although their term was not 0, part by part of the sum."""
 
     parameters = SwampingParameters
-    about = "share of additions without effect, by position in the sum"
+    about = "fraction of additions without effect, by position in the sum"
 
     def cells_of(self, part: SwampingParameters) -> Iterator[Cell]:
         """One cell for each part of the sum. StudyError where parts do not divide K or the order has no positions."""
@@ -81,7 +83,7 @@ class Swamping(Kind[SwampingParameters]):
 
     def table(self, rows: Sequence[Row]) -> Any:
         """A line for each accumulator, a column for each part."""
-        caption = "share of additions that left the register as it was although the term was not 0"
+        caption = "fraction of additions without effect although the term was not 0"
         return pivot_table(rows, "middle", "swamped", title=self.title, by=("label", "dist"), caption=caption)
 
     def plot(self, rows: Sequence[Row], path: Path) -> None:
@@ -119,11 +121,11 @@ def _needs_positions(curve: Curve, length: int) -> None:
         n = accumulator.n  # type: ignore[attr-defined]
         if length % n:
             raise StudyError(
-                f"{curve.label}: runs of {n} terms do not divide parts of {length}. Choose other --parts, or another K."
+                f"{curve.label}: chunks of {n} terms do not divide parts of {length}. Choose other --parts or --K."
             )
         accumulator = accumulator.inner  # type: ignore[attr-defined]
     if accumulator.name not in _IN_ORDER:
         raise StudyError(
-            f"{curve.label}: terms of {accumulator.name} do not come one after the other. Allowed: "
+            f"{curve.label}: {accumulator.name} does not add its terms sequentially. Allowed: "
             f"{', '.join(_IN_ORDER)}, alone or in chunked and promote."
         )

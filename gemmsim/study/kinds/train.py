@@ -70,11 +70,13 @@ class TrainParameters(Parameters):
     spec: tuple[Curve, ...] = accumulators(
         "e5m3 = e5m3", "rtz = e5m3/rtz", "chunk16 = chunked(16, e5m3)", "sr = e5m3/sr8"
     )
-    roles: tuple[str, ...] = option("all,fprop,wgrad", roles, "Products with that accumulator; the others have fp32.")
+    roles: tuple[str, ...] = option(
+        "all,fprop,wgrad", roles, "Products with that accumulator; the others have fp32 sums."
+    )
     epochs: int = option(8, at_least(1, 10_000), "Passes over the 1,198 training images.")
     batch: int = option(50, at_least(1, Data.TRAIN_IMAGES), "Images of a step.")
     rate: float = option(0.1, real(0.0, 100.0), "Learning rate; momentum is 0.9.")
-    seeds: int = option(1, at_least(1, 10**6), "First weights, orders of images and random bits.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of seeds of initial weights, image orders and random bits.")
     metric: str = option("train_loss", choice("train_loss", "accuracy"), "What the table shows.")
 
 

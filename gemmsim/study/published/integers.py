@@ -11,7 +11,7 @@ __all__ = ["A2Q_OVERFLOW"]
 
 _A2Q = "Colbert, Pappalardo, Petri-Koenig, ICCV 2023"
 _HERE = "shipped network, 599 test images"
-_LEAST = f"no sum of {_HERE} leaves the register, and some do with one bit less: P = 18 is the least"
+_LEAST = f"no sum of {_HERE} overflows, and some do with one bit less: P = 18 is the least"
 _BOUND_SAYS = "no overflow for any N-bit input while the sum of abs(w) times 2^(N - signed) is at most 2^(P-1) - 1"
 _OPERANDS = "int7*int8"
 
@@ -22,7 +22,7 @@ def _one(label: str, P: int, overflow: str) -> dict[str, object]:
 
 
 A2Q_OVERFLOW = Reproduction(
-    title="One bit too few in an integer register: saturating is harmless, wrapping is not",
+    title="One bit too few in an integer accumulator: saturation costs little accuracy, wrap-around much",
     kind="integer",
     parts=(
         {"task": "digits", "operands": _OPERANDS, "metric": "accuracy", "P": "13:22:+1", "overflow": "wrap,saturate"},
@@ -37,7 +37,7 @@ A2Q_OVERFLOW = Reproduction(
         Expectation((("label", "less_wrap"),), "overflow_rate", 1e-9, 1.0, "computed here", _LEAST),
         Expectation(
             (("label", "enough_wrap"),), "logit_err", 0.0, 0.0, "computed here",
-            "without overflow a register gives the exact sums, wrapping or not",
+            "without overflow an accumulator gives the exact sums, wrapping or not",
             derived=True,
         ),
         Expectation(

@@ -35,7 +35,7 @@ def _order(less: str, more: str, least: float) -> Expectation:
 
 
 DIGITS = Reproduction(
-    title="A 64-256-10 network on handwritten digits, by register and order of summation",
+    title="A 64-256-10 network on handwritten digits, by accumulator format and order of summation",
     kind="accuracy",
     parts=({"formats": "fp32,tf32,e5m10,e5m9,e5m8,bf16,e5m7,e5m6,e5m5,e5m4,e5m3,e5m2,e5m1", "seeds": 3},),
     expectations=(
@@ -49,7 +49,7 @@ DIGITS = Reproduction(
         *(
             Expectation(
                 (("label", label), ("acc_format", "e5m2")), "logit_err", *within(error, 0.02), "computed here",
-                f"{_NETWORK}; tells apart what the accuracy does not",
+                f"{_NETWORK}; distinguishes what the accuracy does not",
             )
             for label, (_, error) in _E5M2.items()
         ),
@@ -64,7 +64,7 @@ _LBA = "Blumenfeld, Hubara, Soudry, ICLR 2024"
 _LBA_ERROR = {7: 0.0554, 9: 0.0570, 11: 0.0576}
 
 LBA_DIGITS = Reproduction(
-    title="12-bit sums (M7E4, truncating, chunks of 16): the exponent's bias hardly matters, the accuracy stays",
+    title="12-bit sums (M7E4, truncating, chunks of 16): the accuracy hardly depends on the exponent bias",
     kind="accuracy",
     parts=(
         {

@@ -23,7 +23,7 @@ _OOTOMO_SEEN = (
 _BF16_SEEN = {"x1": 2.46e-3, "x3": 4.13e-6, "x6": 3.16e-8, "x9": 3.14e-8, "x6_hopper": 9.9e-7, "x9_hopper": 9.9e-7}
 
 OOTOMO_TF32X3 = Reproduction(
-    title="float32 from three TF32 products: where the sum is rounded decides",
+    title="float32 from three TF32 products: the error depends on where the sum is rounded",
     kind="sliced",
     parts=(
         {
@@ -43,7 +43,7 @@ OOTOMO_TF32X3 = Reproduction(
         ),
         Expectation(
             (("label", "inside"), ("K", 16384)), "rel_fro", 45, 80, "computed here",
-            "a register that cuts off errs to one side: the error grows like K, 64 times from K = 256",
+            "a truncating accumulator errs to one side: the error grows like K, 64 times from K = 256",
             against=(("label", "inside"), ("K", 256)),
             derived=True,
         ),
@@ -55,7 +55,7 @@ OOTOMO_TF32X3 = Reproduction(
         ),
         Expectation(
             (("label", "inside"),), "rel_fro", 1.0, math.inf, "known effect",
-            f"{_OOTOMO}; the same products, the same slices: what is lost is lost in the register", derived=True,
+            f"{_OOTOMO}; the same products, the same slices: the accumulator alone causes the error", derived=True,
             against=(("label", "fp32"),),
             match=("K",),
         ),
@@ -63,7 +63,7 @@ OOTOMO_TF32X3 = Reproduction(
 )  # fmt: skip
 
 OZAKI_INT8 = Reproduction(
-    title="float64 from int8 products: error by the number of slices, and what a range of exponents costs",
+    title="float64 from int8 products: error by the number of slices and the range of exponents",
     kind="sliced",
     parts=(
         {
@@ -102,7 +102,7 @@ OZAKI_INT8 = Reproduction(
         *(
             Expectation(
                 (("label", "slices8"), ("dist", f"wide({phi})")), "max_err_over_s", value / 3, value * 3,
-                "computed here", "one draw; where phi = 4, draws differ by a factor of 10: the tails are heavy",
+                "computed here", "one sample; for phi = 4, samples differ by a factor of 10: the tails are heavy",
             )
             for phi, value in ((0.5, 2.8e-16), (1, 7.1e-15), (2, 3.2e-13), (4, 2.2e-10))
         ),
@@ -110,7 +110,7 @@ OZAKI_INT8 = Reproduction(
 )  # fmt: skip
 
 BF16_SLICES = Reproduction(
-    title="float32 from bf16 products: one, three, six and nine of them, in exact and in truncating registers",
+    title="float32 from bf16 products: one, three, six and nine of them, in exact and in truncating accumulators",
     kind="sliced",
     parts=(
         {
@@ -141,7 +141,7 @@ BF16_SLICES = Reproduction(
         *(
             Expectation(
                 (("label", f"{label}_hopper"),), "rel_fro", 10.0, math.inf, "computed here",
-                "more products cannot mend a register that cuts off", against=(("label", label),),
+                "more products cannot correct a truncating accumulator", against=(("label", label),),
                 derived=True,
             )
             for label in ("x6", "x9")

@@ -15,7 +15,7 @@ _STUCK = "half a unit at 4096 is 4 in 1-6-9, the largest term 1 + sqrt(3): the s
 _ONE_SUM = "64 sums; a single one has a deviation of 0.023"
 
 WANG2018_FIG3 = Reproduction(
-    title="Long sums in 16 bits: chunks of 64 and stochastic rounding save what plain accumulation loses",
+    title="Long sums in 16 bits: chunks of 64 and stochastic rounding avoid the stagnation of plain sums",
     kind="growth",
     parts=(
         {
@@ -51,11 +51,11 @@ WANG2018_FIG3 = Reproduction(
         ),
         Expectation(
             (("label", "chunk64"), ("K", 8192)), "rel_fro", 1.9e-3, 3.3e-3, source="computed here",
-            place="ten draws of 64 sums gave 2.28e-3 to 2.88e-3; chunks of 128 give 1.76e-3, a bit less 4.9e-3",
+            place="ten samples of 64 sums gave 2.28e-3 to 2.88e-3; chunks of 128 give 1.76e-3, one bit less 4.9e-3",
         ),
         Expectation(
             (("label", "sr"), ("K", 8192)), "rel_fro", 1.4e-2, 3.0e-2, source="computed here",
-            place="ten draws of 64 sums gave 1.89e-2 to 2.49e-2; a bit less gives 3.5e-2",
+            place="ten samples of 64 sums gave 1.89e-2 to 2.49e-2; one bit less gives 3.5e-2",
         ),
         Expectation(
             (("label", "sr8"), ("K", 65536)), "ratio", 0.90, 0.94, source="computed here",
@@ -118,14 +118,14 @@ HIGHAM_MARY_GROWTH = Reproduction(
         *(
             Expectation(
                 (("label", label), ("K", 4096)), "bwd_err_u_max", low, high, source="computed here",
-                place="U[0,1), 48 x 48 outputs, ranges of 9 to 25 draws",
+                place="U[0,1), 48 x 48 outputs, ranges of 9 to 25 samples",
             )
             for label, (low, high) in _LARGEST.items()
         ),
         *(
             Expectation(
                 (("label", label), ("K", 4096)), "rel_fro", *within(error, share), source="computed here",
-                place="U[0,1), 48 x 48 outputs, six draws; four deviations or more",
+                place="U[0,1), 48 x 48 outputs, six samples; four deviations or more",
             )
             for label, (error, share) in _RELATIVE.items()
         ),

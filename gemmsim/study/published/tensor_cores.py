@@ -15,7 +15,7 @@ __all__ = ["DEEPSEEK_V3_FP8", "VLLM_ROUTER_K6144"]
 
 _HOPPER = "hw(hopper, wgmma, e4m3)"
 _LENGTHS = (1024, 4096, 16384)
-_POSITIVE = "U[0,1) rows scaled to 448 in e4m3, 64 x 64 outputs; three draws agree to 1 %"
+_POSITIVE = "U[0,1) rows scaled to 448 in e4m3, 64 x 64 outputs; three samples agree to 1 %"
 _REPORT = "DeepSeek-V3 technical report, section 3.3.2"
 _REPORT_UNIT = "DeepSeek-V3 technical report, section 3.5.2"
 _TWO_PERCENT = "'nearly 2 %' largest relative error at K = 4096 for 'two random matrices', distribution not given"
@@ -78,11 +78,11 @@ DEEPSEEK_V3_FP8 = Reproduction(
         ),
         Expectation(
             (("label", "hopper"), ("K", 4096), ("dist", "randn")), "rel_fro", 1.15e-3, 1.55e-3,
-            source="computed here", place="normal data, 64 x 64 outputs; four draws gave 1.31e-3 to 1.38e-3",
+            source="computed here", place="normal data, 64 x 64 outputs; four samples gave 1.31e-3 to 1.38e-3",
         ),
         Expectation(
             (("label", "hopper"), ("K", 4096), ("dist", "randn")), "max_rel_large", 4e-3, 1e-2,
-            source="computed here", place="normal data, outputs above average size; four draws gave 5.9e-3 to 7.5e-3",
+            source="computed here", place="normal data, outputs above average size; four samples gave 5.9e-3 to 7.5e-3",
         ),
         Expectation(
             (("label", "hopper"), ("K", 4096), ("dist", "randn")), "max_rel_large", 0.0, 0.02, source="paper",
@@ -107,17 +107,17 @@ DEEPSEEK_V3_FP8 = Reproduction(
         ),
         Expectation(
             (("label", "fp32"), ("K", 4096)), "rel_fro", *within(1.8e-7, 0.10), source="computed here",
-            place=f"one addition after the other to nearest; {_POSITIVE}",
+            place=f"sequential, to nearest; {_POSITIVE}",
         ),
     ),
 )  # fmt: skip
 
 _THREAD = "vLLM pull request 47970, real router weights of GLM-5.2, one token; chip not named"
-_DRAWS = "N(0,1) x N(0,1)/sqrt(K) in bf16, 64 x 32 outputs; eight draws"
+_DRAWS = "N(0,1) x N(0,1)/sqrt(K) in bf16, 64 x 32 outputs; eight samples"
 _ROUNDED = (("label", "rounded"),)
 
 VLLM_ROUTER_K6144 = Reproduction(
-    title="A router's logits at K = 6144 in bf16: Hopper's truncation makes them smaller, rounding would not",
+    title="A router's logits at K = 6144 in bf16: Hopper's truncation makes them smaller, rounding does not",
     kind="growth",
     parts=(
         {

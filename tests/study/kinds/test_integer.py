@@ -167,7 +167,7 @@ def test_pictures_tables_and_findings_of_any_part_of_the_rows(tmp_path):
     for part in (rows, rows[:1], rows[3:6]):
         kind.table(part)
         kind.plot(part, tmp_path / "part.svg")
-        assert "bits of the register" in (tmp_path / "part.svg").read_text(encoding="utf-8")
+        assert "bits of the accumulator" in (tmp_path / "part.svg").read_text(encoding="utf-8")
         assert "for any input" in kind.finding(part)
     other = study.kind("integer")(P="6:9:+1", metric="sqnr_db", K=8, M=4, N=4)
     other.plot(study.run(other, tmp_path / "sqnr").rows, tmp_path / "sqnr.png")

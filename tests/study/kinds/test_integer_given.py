@@ -53,7 +53,7 @@ def test_integers_of_files_are_taken_as_they_are(whole, tmp_path):
         if row["overflow"] == "wrap":  # the first time is the same, whatever comes after
             assert row["overflow_rate"] >= float(((partial < low) | (partial > high)).any(1).double().mean()) - 1e-12
     assert rows[0]["certified_bits"] == gs.acc.min_accumulator_bits(b, "int8", k_dim=0)
-    assert kind.finding(rows).startswith("Registers that do not overflow: int8*int4, K = 33: ")
+    assert kind.finding(rows).startswith("Accumulators that do not overflow: int8*int4, K = 33: ")
 
 
 def test_floats_are_scaled_and_rounded_and_integers_on_demand_are_not(tmp_path):
