@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DIGESTS = ROOT / "packaging" / "result_digests.py"
@@ -107,13 +108,13 @@ def install_and_run(made: Environment, wheel: Path, borrow: bool, pip: Sequence[
         raise CheckError(f"README's first example printed\n{printed}\ninstead of\n{table}")
 
 
-def compare(reference: dict, found: dict) -> str:
+def compare(reference: dict[str, Any], found: dict[str, Any]) -> str:
     """Return how many results are equal on which instruction sets.
 
     Raises:
         CheckError: if some are not, or if nothing was compared.
     """
-    expected = next(iter(reference["digests"].values()), {})
+    expected: dict[str, str] = next(iter(reference["digests"].values()), {})
     differ = [
         f"{case} on {isa}, {which['gemmsim']}"
         for which in (reference, found)
@@ -121,8 +122,10 @@ def compare(reference: dict, found: dict) -> str:
         for case in sorted(expected.keys() | digests.keys())
         if digests.get(case) != expected.get(case)
     ]
-    if differ or not expected or not found["digests"]:
-        raise CheckError(f"{len(differ)} results differ: {'; '.join(differ[:10])}" if differ else "nothing was compared")
+    if not expected or not found["digests"]:
+        raise CheckError("nothing was compared")
+    if differ:
+        raise CheckError(f"{len(differ)} results differ: {'; '.join(differ[:10])}")
     return (
         f"{len(expected)} results have equal bits: wheel ({found['build']}) on {', '.join(found['digests'])}; "
         f"reference ({reference['build']}) on {', '.join(reference['digests'])}"
@@ -142,7 +145,7 @@ def check(wheel: Path, folder: Path, torch: str, borrow: bool, pip: Sequence[str
         raise CheckError(f"the environment imported {found['gemmsim']}, not the wheel")
     reference = json.loads(run([sys.executable, DIGESTS], dict(os.environ), folder))
     if reference["library"] == found["library"]:
-        print("note: the reference has the wheel's own library; install with `make WHEELS=` to compare with a compiled one")
+        print("note: the reference has the wheel's own library; `make WHEELS= install` compiles one")
     print(compare(reference, found))
 
 

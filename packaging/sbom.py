@@ -50,7 +50,13 @@ class Build:
 
 def _found_later(kind: str, name: str, source: str) -> dict[str, object]:
     bundled = {"name": "gemmsim:bundled", "value": "false"}
-    return {"type": kind, "bom-ref": f"not-bundled:{name}", "name": name, "description": source, "properties": [bundled]}
+    return {
+        "type": kind,
+        "bom-ref": f"not-bundled:{name}",
+        "name": name,
+        "description": source,
+        "properties": [bundled],
+    }
 
 
 def _own_library(build: Build) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Builds what a release uploads, without containers: `make wheels` (docs/contributing/wheels.md).
 
-It makes the sdist, and from the sdist one wheel for Linux on x86-64 and one for 64-bit Arm; beside each wheel its bill of
-materials, and SHA256SUMS. Two builds of one commit give the same bytes. Runs in the environment of requirements.txt.
+It makes the sdist, and from the sdist one wheel for Linux on x86-64 and one for 64-bit Arm; next to each wheel its bill
+of materials, and SHA256SUMS. Two builds of one commit give the same bytes. Runs in the environment of requirements.txt.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ def check_tree() -> None:
     changed = run(["git", "status", "--porcelain"]).splitlines()
     if changed:
         names = ", ".join(line[3:] for line in changed[:5])
-        raise BuildError(f"{len(changed)} files differ from the last commit ({names}): commit them, or use --uncommitted.")
+        raise BuildError(
+            f"{len(changed)} files differ from the last commit ({names}): commit them, or use --uncommitted."
+        )
 
 
 def call_backend(hook: str, source: Path, out: Path, options: dict[str, str], **environment: str) -> Path:
@@ -148,7 +150,7 @@ def compile_wheel(source: Path, target: Target, folder: Path) -> Path:
 
 def repair(wheel: Path, target: Target, folder: Path) -> Path:
     """Let auditwheel check the wheel and name it by the oldest C library that it works with."""
-    words = ["--exclude", "libgomp.so.1", "--plat", f"manylinux_2_28_{target.machine}", "-w", folder, wheel]
+    words = ["--exclude", "libgomp.so.1", "-w", folder, wheel]
     run([sys.executable, "-m", "auditwheel", "repair", *words])
     made = list(folder.glob("*.whl"))
     if len(made) != 1 or "manylinux" not in made[0].name:

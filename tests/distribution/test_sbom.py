@@ -38,7 +38,7 @@ def test_it_names_the_package_the_library_and_the_tools():
 
 def test_what_the_wheel_does_not_contain_is_marked_so():
     document = json.loads(bill_of_materials(BUILD))
-    outside = [part for part in document["components"][1:]]
+    outside = document["components"][1:]
     assert {part["name"] for part in outside} == {"libc.so.6", "libgomp.so.1", "torch>=2.13", "numpy>=1.26"}
     assert all({"name": "gemmsim:bundled", "value": "false"} in part["properties"] for part in outside)
 

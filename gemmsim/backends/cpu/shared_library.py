@@ -40,7 +40,9 @@ def _open(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise LibraryError(f"gemmsim's CPU library at {path} cannot be loaded: {error}. {_remedy(str(error))}") from error
+        raise LibraryError(
+            f"gemmsim's CPU library at {path} cannot be loaded: {error}. {_remedy(str(error))}"
+        ) from error
 
 
 def _remedy(message: str) -> str:
@@ -48,15 +50,17 @@ def _remedy(message: str) -> str:
     here = f"{platform.system()} on {platform.machine()}"
     if "libgomp" in message:
         return (
-            "It runs its threads with the OpenMP library libgomp.so.1. PyTorch's own wheels bring one; this PyTorch does "
-            "not, or has another. Install libgomp (Debian, Ubuntu: apt-get install libgomp1; conda: conda install libgomp)."
+            "It runs its threads with the OpenMP library libgomp.so.1. PyTorch's own wheels bring one; this PyTorch "
+            "does not. Install libgomp (Debian, Ubuntu: apt-get install libgomp1; conda: conda install libgomp)."
         )
     if "GLIBC" in message or "CXXABI" in message:
         return (
             "It was compiled for newer system libraries than this machine has. Build it here: "
             "`pip install --no-deps --force-reinstall --no-binary gemmsim gemmsim` (needs GCC or Clang)."
         )
-    if any(words in message for words in ("wrong ELF class", "invalid ELF header", "cannot open shared object file")):
+    if any(
+        words in message for words in ("file too short", "ELF class", "ELF header", "cannot open shared object file")
+    ):
         return f"The file is damaged or was built for another platform than {here}. Install gemmsim again."
     return f"This machine is {here}. Install gemmsim again, with this machine's Python."
 
