@@ -136,9 +136,13 @@ build/wheel_tools/.installed: packaging/requirements.txt
 wheels: build/wheel_tools/.installed
 	build/wheel_tools/bin/python packaging/wheels.py $(WHEELS_ARGS)
 
-# The x86-64 wheel in a new environment without a compiler, and its bits against this tree's installation.
+# The x86-64 wheel in a new environment without a compiler, and its bits against this tree's installation; the library of
+# the aarch64 wheel under qemu-user.
 check-wheels: $(STAMP)
-	$(BIN)/python packaging/check_wheel.py $(wildcard wheelhouse/gemmsim-*_x86_64.whl)
+	cd wheelhouse && sha256sum --quiet --check SHA256SUMS
+	$(BIN)/python packaging/check_wheel.py --pip="$(PIP_ARGS)" wheelhouse/gemmsim-*_x86_64.whl
+	bash tests/cpp/install_aarch64.sh
+	$(BIN)/python packaging/check_aarch64.py wheelhouse/gemmsim-*_aarch64.whl
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*
