@@ -4,13 +4,15 @@
 #   make studies  install, run every study that has checks into studies, and a page about them: studies/report.html
 #   make docs     build the documentation site into build/site, in an environment of its own (make docs-serve: show it)
 #   make test     install, run all tests (make test-long: and those of the long run, and compile every GPU kernel)
+#   make wheels   build the sdist and the wheels for Linux, on x86-64 and 64-bit Arm, into wheelhouse
 #
-# Needed beforehand: Python >= 3.10 and a C++ compiler. CMake is fetched by the build when the system has none.
+# Needed beforehand: Python >= 3.10 and, unless a wheel fits, a C++ compiler. The build fetches CMake when the system has none.
 #
 #   make study OUT=elsewhere          make test PYTEST_ARGS="-x -k formats"
 #   make PYTHON=python3.12 ...        the interpreter .venv is made with
 #   make PIP_ARGS="..." ...           passed to pip as it is (for example --index-url, for a CPU-only build of PyTorch)
 #   make GEMMSIM_ISAS=all ...         kernels for AVX2 and AVX-512, not for this machine's widest set alone; twice the time
+#   make WHEELS=folder ...            where a wheel of these sources may be, which spares the compilation (WHEELS=: compile)
 #   make TORCH=2.15.0 ...             another PyTorch (TORCH=newest: the last one), in .venv-2.15.0, without gemmsim[cuda]
 
 PYTHON ?= python3
@@ -23,6 +25,8 @@ OUT ?= study_digits
 PIP_ARGS ?=
 PYTEST_ARGS ?= -n auto --dist worksteal
 KERNELS_ARGS ?=
+WHEELS ?= wheelhouse
+WHEELS_ARGS ?=
 PYTHON_VERSION ?= 3.12
 ARCH ?= sm_90a
 GPU_ARGS ?=
@@ -43,28 +47,33 @@ TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$
 
 .DEFAULT_GOAL := help
 .PHONY: help install study studies test test-long aarch64 lint format kernels gpu-check gpu-bundle bench bench-peers docs \
-    docs-serve notebooks clean check-tools
+    docs-serve notebooks wheels check-wheels clean check-python check-compiler
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -14
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -15
 
-check-tools:
+check-python:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
 	    echo "error: '$(PYTHON)' not found. gemmsim needs Python 3.10 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	    echo "error: $$("$(PYTHON)" --version) is too old. gemmsim needs Python 3.10 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "error: $(PYTHON) cannot make virtual environments. Install its venv module (Debian, Ubuntu: apt-get install python3-venv)." >&2; exit 1; }
+
+check-compiler:
 	@for cxx in "$${CXX:-c++}" g++ clang++; do command -v "$${cxx%% *}" >/dev/null 2>&1 && exit 0; done; { \
 	    echo "error: no C++ compiler found (looked for \$$CXX, c++, g++ and clang++). gemmsim builds a small C++ library."; \
 	    echo "  Debian, Ubuntu: apt-get install g++    Fedora: dnf install gcc-c++    macOS: xcode-select --install"; \
 	    echo "  Or name one you have: make CXX=/path/to/compiler ..."; } >&2; exit 1
 
 $(STAMP): $(INSTALL_INPUTS)
-	@$(MAKE) --no-print-directory check-tools
+	@$(MAKE) --no-print-directory check-python
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@test -z "$(TORCH)" || sed '/^# PyTorch and what it asks for/,$$d' constraints.txt > $(CONSTRAINTS)
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) $(TORCH_REQUIREMENT) --editable '.[$(EXTRA)]'
+	@$(if $(WHEELS),"$(PYTHON)" packaging/prebuilt.py "$(WHEELS)" build/prebuilt) > $(VENV)/prebuilt
+	@test -s $(VENV)/prebuilt || $(MAKE) --no-print-directory check-compiler
+	GEMMSIM_PREBUILT="$$(cat $(VENV)/prebuilt)" $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) $(PIP_ARGS) \
+	    $(TORCH_REQUIREMENT) --editable '.[$(EXTRA)]'
 	@rm -f $(VENV)/.gemmsim-installed*
 	@touch $@
 
@@ -157,6 +166,24 @@ notebooks: $(STAMP)
 	$(call above,.venv-notebooks,docs/notebooks/requirements.txt)
 	.venv-notebooks/bin/python -m ipykernel install --prefix .venv-notebooks --name python3
 	PATH="$(CURDIR)/.venv-notebooks/bin:$$PATH" .venv-notebooks/bin/python docs/notebooks/execute.py
+
+# What a release uploads (docs/contributing/release.md). WHEELS_ARGS=x86_64 builds one platform alone.
+build/wheel_tools/.installed: packaging/requirements.txt
+	@$(MAKE) --no-print-directory check-python
+	"$(PYTHON)" -m venv build/wheel_tools
+	build/wheel_tools/bin/python -m pip install --quiet --requirement packaging/requirements.txt
+	@touch $@
+
+wheels: build/wheel_tools/.installed
+	build/wheel_tools/bin/python packaging/wheels.py $(WHEELS_ARGS)
+
+# The x86-64 wheel in a new environment without a compiler, and its bits against this tree's installation; the library of
+# the aarch64 wheel under qemu-user.
+check-wheels: $(STAMP)
+	cd wheelhouse && sha256sum --quiet --check SHA256SUMS
+	$(BIN)/python packaging/check_wheel.py --pip="$(PIP_ARGS)" wheelhouse/gemmsim-*_x86_64.whl
+	bash tests/cpp/install_aarch64.sh
+	$(BIN)/python packaging/check_aarch64.py wheelhouse/gemmsim-*_aarch64.whl
 
 clean:
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)/.gemmsim-installed*

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-FOLDERS = ("gemmsim", "cutlass_kernels", "tests", "benchmarks", "examples", "docs")
+FOLDERS = ("gemmsim", "cutlass_kernels", "tests", "benchmarks", "examples", "packaging", "docs")
 SUFFIXES = {".py", ".h", ".cpp", ".md", ".txt", ".sh"}
 SHEET = re.compile(r"(?<![\w/])spec/")
 PAGE = re.compile(r"(?<![\w./])(?P<page>(?:docs|tests|cutlass_kernels)/[\w/]+\.md)(?:#(?P<heading>[\w-]+))?")

@@ -23,7 +23,7 @@ HIDING = {
     ("gemmsim.reference", "scaled_block"): "the cast of a format; the module scaled_block holds its arithmetic",
 }
 #: Folders of tests whose subject is no package: what they are for.
-OTHER_FOLDERS = {"golden", "gpu", "gpu_kit", "oracles", "standin"}
+OTHER_FOLDERS = {"distribution", "golden", "gpu", "gpu_kit", "oracles", "standin"}
 
 
 def dotted(folder: Path) -> str:

@@ -36,6 +36,13 @@
 
 #define INL static inline __attribute__((always_inline))
 #define INL_MEMBER inline __attribute__((always_inline))
+// Elements of two vectors by their numbers, which are constants; `mask` is the type of a vector of such numbers. GCC has
+// Clang's function from version 12 on.
+#if defined(__clang__) || __GNUC__ >= 12
+#define GEMMSIM_SHUFFLE(a, b, mask, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define GEMMSIM_SHUFFLE(a, b, mask, ...) __builtin_shuffle(a, b, mask{__VA_ARGS__})
+#endif
 // x86 without FMA instructions is slow in any case. It gets few kernels (ISA_FEW), and long steps are functions instead
 // of being inlined at each use.
 #if ISA_BASE && defined(__x86_64__)

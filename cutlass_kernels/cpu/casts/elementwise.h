@@ -320,14 +320,14 @@ template <class C> INL bool vector_can(const gemmsim::Cast& c) {
 // Stores two vectors of numbers interleaved: a0 b0 a1 b1 ...
 INL void store_in_turn(C64::VU a, C64::VU b, uint32_t* to) {
 #if WIDTH == 64
-    store(to, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
-    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+    store(to, GEMMSIM_SHUFFLE(a, b, C64::VU, 0, 8, 1, 9, 2, 10, 3, 11));
+    store(to + WIDTH / 4, GEMMSIM_SHUFFLE(a, b, C64::VU, 4, 12, 5, 13, 6, 14, 7, 15));
 #elif WIDTH == 32
-    store(to, __builtin_shufflevector(a, b, 0, 4, 1, 5));
-    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 2, 6, 3, 7));
+    store(to, GEMMSIM_SHUFFLE(a, b, C64::VU, 0, 4, 1, 5));
+    store(to + WIDTH / 4, GEMMSIM_SHUFFLE(a, b, C64::VU, 2, 6, 3, 7));
 #else
-    store(to, __builtin_shufflevector(a, b, 0, 2));
-    store(to + WIDTH / 4, __builtin_shufflevector(a, b, 1, 3));
+    store(to, GEMMSIM_SHUFFLE(a, b, C64::VU, 0, 2));
+    store(to + WIDTH / 4, GEMMSIM_SHUFFLE(a, b, C64::VU, 1, 3));
 #endif
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64
@@ -43,6 +44,35 @@ def _candidates() -> list[Path]:
     return [folder / "lib" / name for folder in package_folders()]
 
 
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LibraryError(
+            f"gemmsim's CPU library at {path} cannot be loaded: {error}. {_remedy(str(error))}"
+        ) from error
+
+
+def _remedy(message: str) -> str:
+    """Return what to do about a message of the loader."""
+    here = f"{platform.system()} on {platform.machine()}"
+    if "libgomp" in message:
+        return (
+            "It runs its threads with the OpenMP library libgomp.so.1. PyTorch's own wheels bring one; this PyTorch "
+            "does not. Install libgomp (Debian, Ubuntu: apt-get install libgomp1; conda: conda install libgomp)."
+        )
+    if "GLIBC" in message or "CXXABI" in message:
+        return (
+            "It was compiled for newer system libraries than this machine has. Build it here: "
+            "`pip install --no-deps --force-reinstall --no-binary gemmsim gemmsim` (needs GCC or Clang)."
+        )
+    if any(
+        words in message for words in ("file too short", "ELF class", "ELF header", "cannot open shared object file")
+    ):
+        return f"The file is damaged or was built for another platform than {here}. Install gemmsim again."
+    return f"This machine is {here}. Install gemmsim again, with this machine's Python."
+
+
 def _load() -> ctypes.CDLL:
     found = [path for path in _candidates() if path.exists()]
     if not found:
@@ -50,7 +80,7 @@ def _load() -> ctypes.CDLL:
             f"gemmsim's CPU library is not installed (looked for {', '.join(map(str, _candidates()))}). "
             "It is built when the package is installed: run `pip install .` in the source folder (needs GCC or Clang)."
         )
-    lib = ctypes.CDLL(str(found[0]))
+    lib = _open(found[0])
     lib.gemmsim_abi.argtypes = [POINTER(c_int64)]
     sizes = (c_int64 * 3)()
     version = lib.gemmsim_abi(sizes)
