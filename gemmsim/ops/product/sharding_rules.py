@@ -189,7 +189,8 @@ def _local(t: Tensor, mesh: DeviceMesh, placements: Sequence[Any]) -> Tensor:
     if not isinstance(t, DTensor):
         t = DTensor.from_local(t, mesh, [Replicate()] * mesh.ndim, run_check=False)
     if tuple(t.placements) != tuple(placements):
-        t = t.redistribute(mesh, placements)
+        # detached, because PyTorch before 2.12 cannot gather a tensor that requires a gradient below autograd
+        t = t.detach().redistribute(mesh, placements)
     local: Tensor = t.to_local()
     return local
 
