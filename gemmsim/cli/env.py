@@ -25,7 +25,10 @@ from .console import say, say_json
 from .installation import how_installed
 from .machine import processor, system
 
-PACKAGES = ("numpy", "typer", "rich", "matplotlib", "scikit-learn", "safetensors", "transformers", "distributed", "onnx")
+PACKAGES = (
+    *("numpy", "typer", "rich", "matplotlib", "scikit-learn", "safetensors", "transformers"),
+    *("distributed", "onnx", "onnxscript"),
+)
 
 #: Variables that change which kernel runs, how many threads compute, or what PyTorch's own products compute.
 VARIABLES = (

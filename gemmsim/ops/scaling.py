@@ -46,9 +46,10 @@ def scale_by_power(t: Tensor, exponent: Tensor, dtype: torch.dtype | None = None
 
 def _power_of_two(exponent: Tensor) -> Tensor:
     """2**exponent as float64, -1022 <= exponent <= 1023, written as bits because exp2 may be off by an ulp."""
-    if is_batch_of_gradients(exponent) or _transformed_without_views():
+    gradients = is_batch_of_gradients(exponent)
+    if gradients or _transformed_without_views():
         powers = torch.tensor([2.0**k for k in range(-1022, 1024)], dtype=torch.float64, device=exponent.device)
-        return torch.take(powers, exponent + 1022)
+        return torch.take(powers, exponent + 1022) if gradients else powers[exponent + 1022]
     return ((exponent + 1023) << 52).view(torch.float64)
 
 
