@@ -114,5 +114,5 @@ print("done")
 
 
 def test_a_compiler_that_cannot_follow_runs_gemmsim_between_its_graphs_with_the_same_bits():
-    done = run_python(UNCOMPILED)
+    done = run_python(UNCOMPILED, timeout=400)
     assert done.stdout.strip().endswith("done"), done.stderr[-3000:]

@@ -184,7 +184,7 @@ def _shards(kept: Sequence[int | None]) -> list[Any]:
     return [Replicate() if dim is None else Shard(dim) for dim in kept]
 
 
-def _local(t: Tensor, mesh: DeviceMesh, placements: Sequence[Any]) -> Tensor:
+def _local(t: Any, mesh: DeviceMesh, placements: Sequence[Any]) -> Tensor:
     """The part of ``t`` that this process needs."""
     if not isinstance(t, DTensor):
         t = DTensor.from_local(t, mesh, [Replicate()] * mesh.ndim, run_check=False)
