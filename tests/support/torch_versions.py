@@ -21,6 +21,7 @@ NEWER = (
     (COMPILES, WHOLE_GRAPHS, r"ops/test_lazy_dynamo|emulation/test_compiled.*(switching_back|changing_sizes|first_context|private_names)"),
     (COMPILES, WHOLE_GRAPHS, r"emulation/test_bodies.*in_the_body_of_a_whole_graph|emulation/test_inside.*(made_outside|made_inside|changes_outside)"),
     (COMPILES, WHOLE_GRAPHS, r"emulation/test_replaced.*nothing_in_pytorch_is_another_object"),
+    (COMPILES, WHOLE_GRAPHS, r"mx/test_convert.*compiled_code_of_formats_that_nothing_has_named"),
     (COMPILES, "exports by the compiler (strict=True)", r"test_export.*-True\]|emulation/test_(inside|transforms).*test_export\[True\]|emulation/test_scaled.*strict export"),
     (COMPILES, WHOLE_GRAPHS, r"nn/test_call_children.*compiled_attention|nn/test_readings.*compiled_code_and_transforms"),
     (NORMS_WITHOUT_BIAS, "the argument bias of group and batch norms", r"nn/test_every_module.*constructors_are_torchs.*\[Q(BatchNorm|GroupNorm)"),
