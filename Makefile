@@ -50,7 +50,7 @@ TORCH_REQUIREMENT := $(if $(TORCH),$(if $(filter newest,$(TORCH)),torch,torch==$
     docs-serve notebooks wheels check-wheels clean check-python check-compiler
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -15
+	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
 
 check-python:
 	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \

@@ -37,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # of programs that tests start
     if config.getoption("--long"):
         os.environ["GEMMSIM_TESTS_LONG"] = "1"  # for support.LONG, which is read later
+    from support.torch_versions import allow_broken_graphs  # not before it is known whether this is a long run
+
+    allow_broken_graphs()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -115,7 +118,11 @@ def _installed(module: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked ``cuda`` or ``gpu`` say what they lack where they are skipped, and those marked ``long`` how to run."""
+    """Tests marked ``cuda`` or ``gpu`` say what they lack where they are skipped, and those marked ``long`` how to run.
+    Tests of what only a newer PyTorch has name the release."""
+    from support.torch_versions import mark_newer
+
+    mark_newer(items)
     missing = [module for module in _CUDA_MODULES if not _installed(module)]
     no_packages = pytest.mark.skip(reason=f"gemmsim[cuda] is not installed: no {', '.join(missing)}")
     no_gpu = pytest.mark.skip(reason="needs an NVIDIA GPU")

@@ -19,7 +19,7 @@ from gemmsim.backends import cpu
 
 from .console import say, show
 
-__all__ = ["Case", "cases", "check_kernels", "compared", "failures"]
+__all__ = ["Case", "cases", "check_kernels", "compared", "failures", "instruction_sets"]
 
 #: Registers and orders: every kind of kernel that products have, by rounding, range and carrier.
 ACCUMULATORS = (
@@ -193,7 +193,7 @@ def failures(case: Case, sets: list[str]) -> list[str]:
 
 def compared() -> tuple[list[str], int, list[str]]:
     """The instruction sets that were compared, the number of kinds of kernels, and every difference in words."""
-    sets, wrong, count = _instruction_sets(), [], 0
+    sets, wrong, count = instruction_sets(), [], 0
     for case in cases():
         wrong += failures(case, sets)
         count += 1
@@ -220,7 +220,7 @@ def check_kernels() -> bool:
     return not wrong
 
 
-def _instruction_sets() -> list[str]:
+def instruction_sets() -> list[str]:
     """Those of this machine, the widest first."""
     before, found = cpu.isa(), []
     for name in cpu.ISAS:

@@ -12,7 +12,7 @@ from torch.nn.modules import module as every_module
 
 from gemmsim.ops.errors import ShapeError, message
 from gemmsim.ops.fx import Whole
-from gemmsim.ops.lazy_dynamo import assume_constant_result
+from gemmsim.ops.lazy_dynamo import assume_constant_result, uncompiled
 
 __all__ = ["Emulated", "NotCalledError", "holds_emulated", "is_ours", "keep_called"]
 
@@ -57,6 +57,7 @@ class _Signature:
 class _Direct:
     """``Module.__call__`` past the hook that every emulated module has, which does nothing."""
 
+    @uncompiled
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if _is_traced():
             return self.forward(*args, **kwargs) if _is_alone(self) else super()._call_impl(*args, **kwargs)  # type: ignore[attr-defined, misc]

@@ -12,6 +12,7 @@ from gemmsim.ops.errors import message
 from gemmsim.ops.product.affine_formats import QuantLike
 from gemmsim.ops.product.short_text import short_formats
 from gemmsim.ops.rowwise.formats import read_quant
+from gemmsim.ops.torch_versions import NORMS_WITHOUT_BIAS, has, needed
 
 from .emulated_marker import Emulated, keep_called
 from .weights import refuse_own_forward
@@ -41,8 +42,17 @@ def adopt(cls: type[_M], module: nn.Module) -> _M:
 
 
 def bias_argument(bias: bool) -> dict[str, Any]:
-    """``bias`` as torch.nn takes it: older releases know no such argument and always have one."""
-    return {} if bias else {"bias": bias}
+    """``bias`` as torch.nn takes it: older releases know no such argument and always have one.
+
+    Raises:
+        TorchVersionError: for False with such a release.
+    """
+    if bias:
+        return {}
+    if not has(NORMS_WITHOUT_BIAS):
+        do = "Install a newer PyTorch, or set the layer's bias to zeros and freeze it."
+        raise needed("bias=False of a group or batch norm", NORMS_WITHOUT_BIAS, do)
+    return {"bias": bias}
 
 
 class HasSpec:

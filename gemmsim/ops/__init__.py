@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .seeds import derive_seed as derive_seed
     from .straight_through import Quantizer as Quantizer
     from .straight_through import quantizer as quantizer
+    from .torch_versions import TorchVersionError as TorchVersionError
     from .zero_points import integer_matmul as integer_matmul
 else:
     __getattr__, __dir__ = exports(__name__, star_modules=False)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .errors import DTypeError, message
+from .lazy_dynamo import uncompiled
 
 __all__ = [
     "ORDINARY",
@@ -82,7 +83,7 @@ def takes_arrays(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return found
         return function(*args, **kwargs)
 
-    return marked(call)
+    return uncompiled(marked(call))
 
 
 def marked(function: Callable[_P, _R]) -> Callable[_P, _R]:

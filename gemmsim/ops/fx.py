@@ -23,6 +23,7 @@ from gemmsim.formats.any_format import FORMATS
 from . import forward_mode, subnormals
 from .arrays import ORDINARY, are_traced, called_with_arrays, is_array, marked, traced_with_arrays
 from .errors import ExportError, message
+from .lazy_dynamo import uncompiled
 
 __all__ = ["Whole", "formats_from", "traceable"]
 
@@ -39,6 +40,7 @@ class Whole:
     the root of a trace is looked into, as those of ``torch.nn`` are.
     """
 
+    @uncompiled
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.compiler.is_compiling():
             if _tracing() is not None:
@@ -100,7 +102,7 @@ def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
                 return by_position(*args)
         return function(*args, **kwargs)
 
-    return marked(call)
+    return uncompiled(marked(call))
 
 
 def formats_from(kind: str, fields: dict[str, Any]) -> Any:

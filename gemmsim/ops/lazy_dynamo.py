@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["allow_in_graph", "assume_constant_result", "when_compiler_loads"]
+from .torch_versions import COMPILES, has
+
+__all__ = ["allow_in_graph", "assume_constant_result", "uncompiled", "when_compiler_loads"]
 
 _Marked = TypeVar("_Marked", bound=Callable[..., Any])
 _COMPILER = "torch._dynamo"
@@ -33,7 +35,19 @@ def assume_constant_result(function: _Marked) -> _Marked:
 
 def allow_in_graph(function: _Marked) -> _Marked:
     """``torch.compiler.allow_in_graph``: the tracer does not look inside ``function`` (or autograd class)."""
-    when_compiler_loads(lambda: torch.compiler.allow_in_graph(function))
+    if has(COMPILES):
+        when_compiler_loads(lambda: torch.compiler.allow_in_graph(function))
+    return function
+
+
+def uncompiled(function: _Marked) -> _Marked:
+    """With a PyTorch whose compiler does not get through this package: the reason, for errors of ``fullgraph=True``."""
+    if not has(COMPILES):
+        newer = ".".join(map(str, COMPILES))
+        reason = f"gemmsim is compiled by PyTorch {newer} or newer, and this is {torch.__version__}; without "
+        reason += "fullgraph=True (torch.export: with strict=False) gemmsim runs as it is, between compiled graphs"
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
     return function
 
 
@@ -74,3 +88,14 @@ class _AfterCompiler(MetaPathFinder):
 
         spec.loader.exec_module = then_do  # type: ignore[method-assign]
         return spec
+
+
+def _leave_package_alone() -> None:
+    """Makes the compiler run this package as it is: code that calls it breaks its graph there."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add(__name__.partition(".")[0])
+
+
+if not has(COMPILES):
+    when_compiler_loads(_leave_package_alone)

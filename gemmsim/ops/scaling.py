@@ -7,9 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from .dispatch import is_batch_of_gradients
+from .dispatch import is_batch_of_gradients, transforms_active
+from .torch_versions import VIEWS_UNDER_VMAP, has
 
 __all__ = ["scale_by_power", "scale_exponent"]
+
+_VIEWS = has(VIEWS_UNDER_VMAP)
 
 
 def scale_exponent(t: Tensor, largest: float | str, margin: int, dims: tuple[int, ...]) -> Tensor:
@@ -43,7 +46,13 @@ def scale_by_power(t: Tensor, exponent: Tensor, dtype: torch.dtype | None = None
 
 def _power_of_two(exponent: Tensor) -> Tensor:
     """2**exponent as float64, -1022 <= exponent <= 1023, written as bits because exp2 may be off by an ulp."""
-    if is_batch_of_gradients(exponent):
+    gradients = is_batch_of_gradients(exponent)
+    if gradients or _transformed_without_views():
         powers = torch.tensor([2.0**k for k in range(-1022, 1024)], dtype=torch.float64, device=exponent.device)
-        return torch.take(powers, exponent + 1022)
+        return torch.take(powers, exponent + 1022) if gradients else powers[exponent + 1022]
     return ((exponent + 1023) << 52).view(torch.float64)
+
+
+def _transformed_without_views() -> bool:
+    """Whether ``torch.func`` transforms the call, with a PyTorch that may not view the bits of a batch of it."""
+    return not (_VIEWS or torch.compiler.is_compiling()) and transforms_active()

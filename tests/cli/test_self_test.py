@@ -36,7 +36,7 @@ def test_products_reach_every_kind_of_kernel():
 @pytest.mark.parametrize("what", ["the reference", "each other"])
 def test_a_difference_is_named_and_the_exit_code_tells(monkeypatch, what):
     case = next(self_test.cases())
-    sets = self_test._instruction_sets()
+    sets = self_test.instruction_sets()
     if what == "the reference":
         case = dataclasses.replace(case, expect=lambda: torch.zeros(self_test.CORNER))
     elif len(sets) < 2:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import gemmsim as gs
 from gemmsim import nn as gnn
+from gemmsim.ops.torch_versions import NORMS_WITHOUT_BIAS, has
 
 #: A function of tensors, and such tensors; the first dimension of the first one is a batch where ``BATCHED`` says so.
 Call = tuple[Callable[..., Any], list[Tensor]]
@@ -107,6 +108,11 @@ class Module:
     inputs: list[Tensor]
 
 
+def _bias(bias: bool) -> dict[str, bool]:
+    """The argument of norms, where torch's classes have it."""
+    return {"bias": bias} if has(NORMS_WITHOUT_BIAS) else {}
+
+
 def modules(f: str, dtype: torch.dtype | None = torch.float32) -> dict[str, Module]:
     """Arguments of every class of ``gemmsim.nn``, with arithmetic ``f``; ``dtype`` where torch's class takes one."""
     q, s, more = quants(f), {"spec": f":{f}"}, {"dtype": dtype}
@@ -119,7 +125,7 @@ def modules(f: str, dtype: torch.dtype | None = torch.float32) -> dict[str, Modu
         "QLazyLinear": Module((3,), more, s, [X]),
         "QLayerNorm": Module((4,), more, {"spec": norm(f)}, [X]),
         "QRMSNorm": Module((4,), more, {"spec": norm(f)}, [X]),
-        "QGroupNorm": Module((2, 4), {**more, "bias": False}, {"spec": norm(f)}, [image[1]]),
+        "QGroupNorm": Module((2, 4), {**more, **_bias(False)}, {"spec": norm(f)}, [image[1]]),
         "QSoftmax": Module((-1,), {}, {"spec": softmax(f)}, [X]),
         "QGELU": Module(("tanh",), {}, {"spec": gelu(f)}, [X]),
         "QSiLU": Module((), {}, {"spec": gelu(f)}, [X]),
@@ -133,7 +139,7 @@ def modules(f: str, dtype: torch.dtype | None = torch.float32) -> dict[str, Modu
         "Quantizer": Module((f, f), {}, {}, [X]),
     }
     for n in (1, 2, 3):
-        made[f"QBatchNorm{n}d"] = Module((4,), {**more, "bias": n != 2}, q, [image[n]])
+        made[f"QBatchNorm{n}d"] = Module((4,), {**more, **_bias(n != 2)}, q, [image[n]])
         made[f"QAvgPool{n}d"] = Module((2,), {}, q, [image[n]])
         for name in (f"Conv{n}d", f"ConvTranspose{n}d"):
             made[f"Q{name}"] = Module((4, 2, 2), more, s, [image[n]])

@@ -38,6 +38,7 @@ from .shared_library import ISAS as ISAS
 from .shared_library import LibraryError as LibraryError
 from .shared_library import build_info as build_info
 from .shared_library import isa as isa
+from .shared_library import library_path as library_path
 from .shared_library import set_isa as set_isa
 
 if not TYPE_CHECKING:

@@ -16,7 +16,7 @@ from .. import environment
 from . import signals
 from .ctypes_structs import GEMM_CALL, CastRecord, EventRecord, GatherRecord, GemmSpecPart, LookupRecord, QuantizeArgs
 
-__all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "set_isa"]
+__all__ = ["ISAS", "LibraryError", "build_info", "isa", "library", "library_path", "set_isa"]
 
 #: Instruction sets, the widest of an architecture first. On x86-64 a machine has some of the first three, and
 #: ``baseline``. aarch64 has ``neon``, and every other architecture has ``baseline``.
@@ -175,3 +175,8 @@ def build_info() -> str:
         True
     """
     return str(library().gemmsim_build().decode())
+
+
+def library_path() -> str:
+    """Return the file that the library was loaded from."""
+    return str(library()._name)

@@ -184,12 +184,13 @@ def _shards(kept: Sequence[int | None]) -> list[Any]:
     return [Replicate() if dim is None else Shard(dim) for dim in kept]
 
 
-def _local(t: Tensor, mesh: DeviceMesh, placements: Sequence[Any]) -> Tensor:
+def _local(t: Any, mesh: DeviceMesh, placements: Sequence[Any]) -> Tensor:
     """The part of ``t`` that this process needs."""
     if not isinstance(t, DTensor):
         t = DTensor.from_local(t, mesh, [Replicate()] * mesh.ndim, run_check=False)
     if tuple(t.placements) != tuple(placements):
-        t = t.redistribute(mesh, placements)
+        # detached, because PyTorch before 2.12 cannot gather a tensor that requires a gradient below autograd
+        t = t.detach().redistribute(mesh, placements)
     local: Tensor = t.to_local()
     return local
 

@@ -216,6 +216,8 @@ def qavgpool(
     fwd, bwd, seed = _read(owner, x, rank, fwd_quant, bwd_quant, seed)
     more = () if rank == 1 else (divisor_override,)
     arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, *more)
+    if rank > 1 and isinstance(divisor_override, int) and not divisor_override:  # 3-d meta tensors: since 2.13
+        raise ShapeError(message(f"{owner}: divisor_override=0", "other integers, or None", "Leave it out."))
     shape = _torch_shape(owner, _NATIVE[rank], x, *arguments)
     if fwd is None and bwd is None:
         return _NATIVE[rank](x, *arguments)
