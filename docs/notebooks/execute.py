@@ -1,7 +1,7 @@
 """Runs the notebooks of this folder and stores their outputs: ``make notebooks``.
 
-Needs nbclient and ipykernel (requirements.txt in this folder) next to gemmsim. tests/test_notebooks.py runs the cells without
-Jupyter and compares what they print with what is stored.
+Needs nbclient and ipykernel (requirements.txt in this folder) next to gemmsim. tests/test_notebooks.py runs the cells
+without Jupyter and compares what they print with what is stored.
 """
 
 from __future__ import annotations
