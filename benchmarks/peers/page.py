@@ -57,13 +57,13 @@ def rate(per_second: float) -> str:
 def equality(row: dict[str, Any]) -> str:
     if row["equal"] is None:
         return row["note"]
-    return "all" if row["equal"] == 1 else f"{row['equal']:.4%}; {row['note']}"
+    return "all" if row["equal"] == 1 else f"{row['equal']:.4%}: {row['note']}"
 
 
 def table(rows: list[dict[str, Any]], unit: str, title: str) -> list[str]:
     lines = [
         f"\n## {title}\n",
-        f"| package | its call | gemmsim | equal results | its {unit} a second | gemmsim's | ratio | limit |",
+        f"| package | its call | gemmsim | ratio | equal results | its {unit} a second | gemmsim's | limit |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -71,8 +71,8 @@ def table(rows: list[dict[str, Any]], unit: str, title: str) -> list[str]:
             theirs, ours, limit = (rate(row[f"{side}_per_second"]) for side in ("peer", "gemmsim", "limit"))
             call, spec = (row[key].replace("|", "\\|") for key in ("call", "spec"))
             lines.append(
-                f"| {row['peer']} {row['version']} | `{call}` | `{spec}` | {equality(row)} | {theirs} | {ours} "
-                f"| **{row['ratio']:.3g}** | {limit} |"
+                f"| {row['peer']} {row['version']} | `{call}` | `{spec}` | **{row['ratio']:.3g}** | {equality(row)} "
+                f"| {theirs} | {ours} | {limit} |"
             )
     return lines
 
