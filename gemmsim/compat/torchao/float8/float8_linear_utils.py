@@ -122,14 +122,20 @@ def _own(layer: nn.Linear) -> str:
 
 
 def _auto_filter_for_recipe(recipe: str | Float8LinearRecipeName, filter_fqns: list[str]) -> FilterFn:
-    """A ``module_filter_fn`` that takes linear layers which torchao measured to be faster in float8 on an H100.
+    """A ``module_filter_fn`` that accepts linear layers which torchao measured to be faster in float8 on an H100.
 
-    These have sizes that are multiples of 16 and above thresholds of the recipe, and no part of ``filter_fqns`` in
-    their name. Speed alone is behind them: here every layer can be converted.
+    It accepts sizes that are multiples of 16 and above thresholds of the recipe, unless the name contains one of
+    ``filter_fqns``. The filter concerns speed alone: gemmsim can convert every layer.
 
     Raises:
-        NotImplementedError: for "rowwise_with_gw_hp", which torchao has no thresholds for.
+        NotImplementedError: for "rowwise_with_gw_hp", for which torchao has no thresholds.
         ElementError: for another recipe; a FormatError (ValueError) and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import _auto_filter_for_recipe
+        >>> chosen = _auto_filter_for_recipe("rowwise", ["head"])
+        >>> [chosen(torch.nn.Linear(n, n, device="meta"), "up") for n in (1024, 4096)]
+        [False, True]
     """
     found = recipe_of(recipe)
     if found is Float8LinearRecipeName.ROWWISE_WITH_GW_HP:

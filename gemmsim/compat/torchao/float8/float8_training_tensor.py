@@ -24,7 +24,13 @@ __all__ = [
 
 
 class ScaledMMConfig(NamedTuple):
-    """Options of one product; ``fp8_output`` and ``pad_inner_dim`` change no bits here."""
+    """Options of one product. ``fp8_output`` and ``pad_inner_dim`` change no bits here.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import LinearMMConfig, ScaledMMConfig
+        >>> LinearMMConfig(output=ScaledMMConfig(emulate=True)).output.emulate
+        True
+    """
 
     emulate: bool = False
     use_fast_accum: bool = False
@@ -33,7 +39,14 @@ class ScaledMMConfig(NamedTuple):
 
 
 class LinearMMConfig(NamedTuple):
-    """Options of a linear layer's three products."""
+    """Options of a linear layer's three products.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import LinearMMConfig
+        >>> config = LinearMMConfig()
+        >>> config.output.use_fast_accum, config.grad_input.use_fast_accum
+        (True, False)
+    """
 
     output: ScaledMMConfig = ScaledMMConfig(use_fast_accum=True)
     grad_input: ScaledMMConfig = ScaledMMConfig()
@@ -41,7 +54,13 @@ class LinearMMConfig(NamedTuple):
 
 
 class GemmInputRole(Enum):
-    """What a tensor is to a linear layer."""
+    """The operand of a linear layer's products that a tensor is.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import GemmInputRole
+        >>> [role.value for role in GemmInputRole]
+        ['input', 'weight', 'grad_output']
+    """
 
     INPUT = "input"
     WEIGHT = "weight"
