@@ -19,10 +19,15 @@ __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleR
 
 
 class QuantModule(Emulated, metaclass=ABCMeta):  # for its ``register``; ABC would change the layout
-    """A module with quantisers; gemmsim's own quantised layers count as such.
+    """The base class of modules with quantisers. gemmsim's own quantised layers count as such.
 
-    A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them; ``register`` says which
-    class it stands for.
+    A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them. ``register`` says which
+    class it replaces.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantConv2d(2, 3, 3), mtq.nn.QuantModule)
+        True
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +51,13 @@ QuantModule.register(QuantLayer)
 
 
 class QuantInputBase(QuantModule):
-    """Modules whose input is quantised, and their output where that is enabled."""
+    """The base class of modules with a quantised input. Their output is quantised where that is enabled.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantMaxPool2d(2), mtq.nn.QuantInputBase)
+        True
+    """
 
     input_quantizer: TensorQuantizer
     output_quantizer: TensorQuantizer
@@ -67,7 +78,13 @@ class QuantInputBase(QuantModule):
 
 
 class QuantLinearConvBase(QuantInputBase):
-    """Modules whose ``weight`` is quantised too: inside ``forward``, ``self.weight`` is."""
+    """The base class of modules with a quantised ``weight`` as well: inside ``forward``, ``self.weight`` is quantised.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantLinear(4, 2), mtq.nn.QuantLinearConvBase)
+        True
+    """
 
     weight_quantizer: TensorQuantizer
     default_quant_desc_weight: Any = QUANT_DESC_8BIT_PER_TENSOR

@@ -17,13 +17,20 @@ __all__ = ["SequentialQuantizer", "TensorQuantizer"]
 
 
 class SequentialQuantizer(Emulated, nn.Sequential):
-    """Quantisers one after another, such as int4 blocks and then E4M3.
+    """Quantisers that are applied in sequence, such as int4 blocks and then E4M3.
 
-    ``fake_quant`` and ``is_enabled`` are the first one's; ``disable``, ``enable``, ``reset_amax``, ``load_calib_amax``
-    and ``load_calib_bias`` are done to each. While calibrating, each collects what the whole gets.
+    ``fake_quant`` and ``is_enabled`` are those of the first quantiser. ``disable``, ``enable``, ``reset_amax``,
+    ``load_calib_amax`` and ``load_calib_bias`` act on each. During calibration each quantiser collects the input of the
+    sequence.
 
     Raises:
-        DescriptorError (ValueError): for anything but ``TensorQuantizer``.
+        DescriptorError (ValueError): for anything except ``TensorQuantizer``.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> make, config = mtq.nn.TensorQuantizer, mtq.config.QuantizerAttributeConfig
+        >>> mtq.nn.SequentialQuantizer(make(config(num_bits=8)), make(config(num_bits=4)))(torch.tensor([0.3, 7.0]))
+        tensor([0., 7.])
     """
 
     def __init__(self, *quantizers: TensorQuantizer) -> None:
