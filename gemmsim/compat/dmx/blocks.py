@@ -99,14 +99,19 @@ class BlockFloatingPoint(_Blocked):
     """Integers of ``precision`` bits that share an 8-bit exponent.
 
     Args:
-        precision: 2 to 25, the sign included.
-        block_size: elements to an exponent; with 1 they are floats of precision-2 fraction bits.
-        symmetric: no lowest integer -2**(precision-1).
+        precision: 2 to 25, including the sign.
+        block_size: elements that share an exponent; with 1 they are floats of precision-2 fraction bits.
+        symmetric: without the lowest integer -2**(precision-1).
         rounding: nearest (ties to even), up, down or stochastic.
-        block_dim: the dimension of ``cast`` where that gets none.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.BlockFloatingPoint(8, 64).cast(torch.tensor([[1.99, 0.01]]), -1)
+        tensor([[1.9844, 0.0156]])
     """
 
     def __init__(
@@ -202,6 +207,11 @@ class MXINT(BlockFloatingPoint):
 
     Args:
         precision, block_size, block_dim: as for ``BlockFloatingPoint``.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.MXINT(4).cast(torch.tensor([[0.3, 1.0, 1.4]]), -1)
+        tensor([[0.2500, 1.0000, 1.5000]])
     """
 
     def __init__(self, precision: int = 8, block_size: int = 32, *, block_dim: int | None = None) -> None:
@@ -217,11 +227,17 @@ class ScaledBlockFloatingPoint(_Blocked):
     Args:
         block_format: the integers: fraction 0, symmetric, 2 bits or more.
         scaler_format: of the scale, the block's largest magnitude / largest integer.
-        block_size: elements to a scale.
-        block_dim: the dimension of ``cast`` where that gets none.
+        block_size: elements that share a scale.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for other formats.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> sbfp = dmx.ScaledBlockFloatingPoint(dmx.FixedPoint(4, 0), dmx.FloatingPoint(4, 4, 7, unsigned=True), 16)
+        >>> sbfp, sbfp.cast(torch.tensor([[0.3, 7.0]]), -1)
+        (SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}, tensor([[0., 7.]]))
     """
 
     def __init__(
@@ -311,17 +327,22 @@ class ScaledBlockFloatingPoint(_Blocked):
 
 
 class MXFP(_Blocked):
-    """Floats that share a power of two, whose range is unlimited.
+    """Floats that share a power of two, which has an unlimited range.
 
     Args:
         element_format: of the elements: default bias, signed, rounded to nearest. With ``flush_subnormal``, the default
-            of ``FloatingPoint``, elements below the least normal number (times the scale) become zero, before they
-            are rounded; without it, as the shorthand and OCP MX have them, they are subnormal.
-        block_size: elements to a scale.
-        block_dim: the dimension of ``cast`` where that gets none.
+            of ``FloatingPoint``, elements below the least normal number (times the scale) become zero before they
+            are rounded. Without it they are subnormal, as the shorthand and OCP MX have them.
+        block_size: elements that share a scale.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for other formats.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.MXFP(dmx.FloatingPoint(1, 2, flush_subnormal=False)).cast(torch.tensor([[0.3, 1.0, 1.4]]), -1)
+        tensor([[0.2500, 1.0000, 1.5000]])
     """
 
     def __init__(self, element_format: FloatingPoint, block_size: int = 32, *, block_dim: int | None = None) -> None:

@@ -18,17 +18,23 @@ _SHARE = 1e-5
 
 
 class HistogramObserver(DMXObserverBase):
-    """A histogram of all tensors seen, and from it the range whose grid has about the least square error.
+    """A histogram of all observed tensors; it finds the range whose grid has about the least square error.
 
     Args:
-        bins: of equal width over the range seen.
-        upsample_rate: taken and of no influence: a histogram is cut into the bins of a wider range exactly, its
-            values spread evenly over each bin.
+        bins: of equal width over the observed range.
+        upsample_rate: accepted and ignored: a histogram is divided exactly into the bins of a wider range, its values
+            spread evenly over each bin.
         dtype, ch_axis, eps: as for ``DMXObserverBase``.
         qscheme: ``torch.per_tensor_affine`` or ``per_tensor_symmetric``.
 
     Raises:
-        NotImplementedError: for a scheme by channel. ValueError: for fewer than two bins.
+        NotImplementedError: for a scheme for each channel. ValueError: for fewer than two bins.
+
+    Example:
+        >>> observer = gs.compat.dmx.HistogramObserver(qscheme=torch.per_tensor_symmetric)
+        >>> observed = observer(torch.linspace(-1, 1, 1001))
+        >>> observer.calculate_qparams()
+        (tensor([0.0079]), tensor([0]))
     """
 
     histogram: Tensor

@@ -21,19 +21,24 @@ PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
 
 class DMXObserverBase(Emulated, nn.Module):
-    """What observers share: the format, the scheme, and the parameters from ends of a range.
+    """The base class of observers: the format, the scheme, and the parameters computed from the ends of a range.
 
     Args:
-        dtype: the ``Format`` that will be cast to, its shorthand, or ``torch.float32`` for ``SAME``.
+        dtype: the ``Format`` of the cast, its shorthand, or ``torch.float32`` for ``SAME``.
         qscheme: ``torch.per_tensor_affine``, ``per_tensor_symmetric``, ``per_channel_affine`` or
             ``per_channel_symmetric``.
         ch_axis: the dimension of the channels.
         eps: the least scale.
 
-    ``quant_min`` and ``quant_max`` are the ends of ``FixedPoint`` with fraction 0 and clamp, None of other formats.
+    ``quant_min`` and ``quant_max`` are the ends of ``FixedPoint`` with fraction 0 and clamp, None for other formats.
 
     Raises:
         TypeError: for another kind of format. NotImplementedError: for another scheme.
+
+    Example:
+        >>> from gemmsim.compat.dmx.compressor.numerical import observer
+        >>> issubclass(observer.MinMaxObserver, observer.DMXObserverBase)
+        True
     """
 
     eps: Tensor
@@ -106,7 +111,12 @@ class DMXObserverBase(Emulated, nn.Module):
 
 
 class DummyObserver(DMXObserverBase):
-    """Sees nothing: scale 1 and zero point 0."""
+    """Observes nothing: scale 1 and zero point 0.
+
+    Example:
+        >>> gs.compat.dmx.DummyObserver().calculate_qparams()
+        (tensor([1.]), tensor([0]))
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``."""
@@ -118,10 +128,16 @@ class DummyObserver(DMXObserverBase):
 
 
 class MinMaxObserver(DMXObserverBase):
-    """The least and the largest value of all tensors seen, of the tensor or of each channel.
+    """The least and the largest value of all observed tensors, for the tensor or for each channel.
 
     Args:
         dtype, qscheme, ch_axis, eps: as for ``DMXObserverBase``.
+
+    Example:
+        >>> observer = gs.compat.dmx.MinMaxObserver(qscheme=torch.per_tensor_symmetric)
+        >>> observed = observer(torch.tensor([-127.0, 3.0]))
+        >>> observer.calculate_qparams()
+        (tensor([1.]), tensor([0]))
     """
 
     min_val: Tensor

@@ -42,10 +42,16 @@ def check_rounding(owner: str, rounding: str) -> str:
 
 
 class Format(ABC):
-    """A number format that tensors are cast to. Formats compare and hash by their shorthand, and pickle.
+    """A number format that tensors are cast to. Formats compare and hash by their shorthand, and can be pickled.
 
-    Abstract: a format of one's own defines ``cast``. ``str(format)`` is also the operand format of a
-    ``gemmsim.GemmSpec``: ``f"{fmt} : fp32"``; so is ``operand``.
+    Abstract: your own format defines ``cast``. ``str(format)`` is also the operand format of a ``gemmsim.GemmSpec``:
+    ``f"{fmt} : fp32"``; so is ``operand``.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> fmt = dmx.Format.from_shorthand("BFP[8|8]{64}(SN)")
+        >>> gs.GemmSpec.parse(f"{fmt} : fp32"), fmt.bit_precision
+        (GemmSpec.parse('bfp(8,64,inf) : e8m23'), 8.125)
     """
 
     blocked: ClassVar[bool] = False
@@ -128,7 +134,13 @@ def check_cast(owner: str, x: Tensor, rounding: str, bug_compatible: bool) -> No
 
 
 class Same(Format):
-    """No rounding."""
+    """No rounding.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.Same().cast(torch.tensor([0.3]))
+        tensor([0.3000])
+    """
 
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
@@ -156,12 +168,17 @@ class FixedPoint(Format):
     Args:
         precision: 1 to 24.
         fraction: binary places; negative for multiples of powers of two.
-        clamp: values beyond the largest become it, infinities too; else the grid has no bounds.
-        symmetric: no lowest integer -2**(precision-1).
+        clamp: values beyond the largest, including infinities, become the largest. Without it the grid has no bounds.
+        symmetric: without the lowest integer -2**(precision-1).
         rounding: nearest (ties to even), up, down or stochastic.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.FixedPoint(8, 4), dmx.FixedPoint(8, 4).cast(torch.tensor([0.3, 100.0]))
+        (XP[8,+4](CSN), tensor([0.3125, 7.9375]))
     """
 
     def __init__(
@@ -216,12 +233,17 @@ class FloatingPoint(Format):
         mantissa: significand bits after the leading one, 0 to 23.
         exponent: 1 to 8.
         bias: -128 + 2**exponent to 127, exactly 127 for eight exponent bits; None is 2**(exponent-1) - 1.
-        flush_subnormal: magnitudes below 2**(1-bias) become zero, before they are rounded.
+        flush_subnormal: magnitudes below 2**(1-bias) become zero before they are rounded.
         unsigned: the absolute value is returned.
         rounding: nearest (ties to even), up, down or stochastic.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.FloatingPoint(3, 4), dmx.FloatingPoint(3, 4).cast(torch.tensor([0.7, 1000.0]))
+        (FP[1|4|3,7](FN), tensor([  0.6875, 480.0000]))
     """
 
     def __init__(

@@ -12,7 +12,15 @@ __all__ = ["ConfigError", "MXConfig", "QAttentionConfig", "QLinearConfig"]
 
 
 class ConfigError(ValueError, AssertionError):
-    """Some of the four configurations of attention: a ``ValueError``, and the ``AssertionError`` that torchmx means."""
+    """Only some of the four configurations of attention are given.
+
+    It is a ``ValueError`` as well as the ``AssertionError`` that torchmx means to raise.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import ConfigError
+        >>> issubclass(ConfigError, AssertionError)
+        True
+    """
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,11 @@ class MXConfig:
 
     Raises:
         ValueError: for an unknown element type, or a block size below 1.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig
+        >>> MXConfig("float6_e3m2").to_dict()
+        {'elem_dtype_name': 'float6_e3m2', 'block_size': 32}
     """
 
     elem_dtype_name: str
@@ -52,7 +65,13 @@ class MXConfig:
 
 @dataclass(frozen=True)
 class QLinearConfig:
-    """Weights and activations of linear layers."""
+    """The formats of weights and activations of linear layers.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig, QLinearConfig
+        >>> QLinearConfig(MXConfig("float6_e3m2"), MXConfig("float8_e4m3")).activations_config.elem_dtype
+        float8_e4m3
+    """
 
     weights_config: MXConfig
     activations_config: MXConfig
@@ -69,10 +88,16 @@ class QLinearConfig:
 
 @dataclass(frozen=True)
 class QAttentionConfig:
-    """Projections of an attention layer and, all or none, its query, key, value and attention weights.
+    """The formats of an attention layer's projections and, all or none, of query, key, value and attention weights.
 
     Raises:
         ConfigError: where some of the last four are given and others not.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig, QAttentionConfig, QLinearConfig
+        >>> projections = QLinearConfig(MXConfig("float6_e3m2"), MXConfig("float8_e4m3"))
+        >>> QAttentionConfig(projections).is_qkv_quantization_enabled
+        False
     """
 
     projection_config: QLinearConfig

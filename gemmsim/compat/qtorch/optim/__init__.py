@@ -22,17 +22,25 @@ class OptimLP(Optimizer):
     """SGD or Adam with weights, gradients, momenta and accumulators in low precision.
 
     Args:
-        optim: the optimizer whose steps are made.
+        optim: the optimizer that makes the steps.
         weight_quant, grad_quant, momentum_quant, acc_quant: functions of tensors; None: no rounding. With ``acc_quant``
-            steps are made on accumulators, which start as the weights, and weights are rounded from them.
-        grad_scaling: factor of gradients before ``grad_quant``, without which there is none; it is not taken back.
-        seed: of what the quantisers draw from torch's default CPU generator, as stochastic roundings without a
-            ``generator`` do. With a seed the draws are a function of it, the number of steps, the parameter's place and
-            the quantiser, and the generator stays where it was; ``state_dict`` counts the steps. None: they draw on.
+            steps change accumulators, which start as the weights, and weights are rounded from them.
+        grad_scaling: factor of gradients before ``grad_quant``; it is not undone, and without ``grad_quant`` not
+            applied.
+        seed: for quantisers that take random bits from torch's default CPU generator, as stochastic roundings without a
+            ``generator`` do. With a seed the random bits depend on it, the number of steps, the parameter's index and
+            the quantiser, and the generator's state stays; ``state_dict`` counts the steps. With None the generator
+            advances.
 
     Raises:
         AssertionError: for other optimizers, and a factor that is not positive.
         SeedError: for a seed that is not an integer of 64 bits.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([2.6]))
+        >>> gs.compat.qtorch.OptimLP(torch.optim.SGD([weight], lr=0.1), weight_quant=torch.round).step()
+        >>> weight.data
+        tensor([3.])
     """
 
     def __init__(
