@@ -67,7 +67,7 @@ def deepseek_fp8() -> QAffineFormats:
 
     Different from the source: weights have 1 x 128 blocks (finer than its 128 x 128), and scales are powers of two
     everywhere, as DeepSeek-V3.1 has them (ue8m0), where V3 has float32 ones but for some activations. A block with a
-    NaN or an infinity becomes NaN. For linear layers; convolutions take no block formats.
+    NaN or an infinity becomes NaN. For linear layers and convolutions (docs/reference/conv.md).
 
     Source: DeepSeek-V3 technical report, arXiv:2412.19437, 3.3; the instruction as arXiv:2511.10909 models it.
     """
@@ -82,7 +82,7 @@ def mxfp8(grad: str = "e4m3") -> QAffineFormats:
     nothing saturates, and the tensor core's mxf8f6f4 instruction multiplies and sums. ``grad``: element format of the
     incoming gradient, "e4m3" as published or "e5m2".
 
-    A block with a NaN or an infinity becomes NaN. For linear layers; convolutions take no block formats.
+    A block with a NaN or an infinity becomes NaN. For linear layers and convolutions (docs/reference/conv.md).
 
     Raises:
         SpecError: for another ``grad``.
@@ -108,7 +108,8 @@ def nvfp4() -> QAffineFormats:
 
     Not part of this value, and part of the source's recipe for long training runs: stochastic rounding of gradients
     (here to nearest even), random Hadamard transforms before the weight's gradient, 16 x 16 blocks of weights (here
-    1 x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers.
+    1 x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers and
+    convolutions (docs/reference/conv.md).
 
     Source: NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; the instruction as
     docs/reference/hardware.md#evidence.

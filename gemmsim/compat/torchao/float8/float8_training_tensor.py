@@ -100,23 +100,22 @@ def choose_scaled_mm_config(
 
 
 class Float8TrainingTensor:
-    """Float8 elements, the scale that they were multiplied with, and what they are to a linear layer.
+    """Float8 elements, the scale that they were multiplied with, and their role in a linear layer.
 
-    A value, not a kind of ``torch.Tensor``: it has ``shape``, ``t()``, ``to_original_precision()``, and ``torch.mm``
-    of two of them gives a tensor in the dtype that the first was cast from. There is no gradient.
+    It is a value, not a subclass of ``torch.Tensor``. It has ``shape``, ``t()`` and ``to_original_precision()``, and
+    ``torch.mm`` of two of them gives a tensor in the dtype from which the first was cast. It has no gradient.
 
     Args:
         data: elements, in a float8 dtype.
         scale: float32: one number, or with as many dimensions as ``data`` and size 1 along ``axiswise_dim``.
         orig_dtype: of the tensor that was cast.
-        axiswise_dim: 0 or -1, along which a scale is shared; None: by all.
+        axiswise_dim: 0 or -1, along which elements share a scale; None: all share one.
 
     Raises:
         LayoutError: for another ``axiswise_dim``; a ShapeError and an AssertionError.
 
     Example:
-        >>> import torch
-        >>> from gemmsim.compat.torchao.float8.float8_training_tensor import Float8TrainingTensor
+        >>> from gemmsim.compat.torchao.float8 import Float8TrainingTensor
         >>> data = torch.tensor([[448.0, 32.0]]).to(torch.float8_e4m3fn)
         >>> Float8TrainingTensor(data, torch.tensor(64.0), torch.float32, None).to_original_precision()
         tensor([[7.0000, 0.5000]])
