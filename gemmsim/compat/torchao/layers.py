@@ -317,7 +317,13 @@ def replace_with_custom_fn_if_matches_filter(
     filter_fn: FilterFn,
     cur_fqn: str = "",
 ) -> None:
-    """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place, all or none."""
+    """Replace the modules below ``model`` for which ``filter_fn(mod, fqn)`` is true: all or, after an error, none.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import mx_linear
+        >>> model, swap = torch.nn.Sequential(torch.nn.ReLU()), mx_linear.replace_with_custom_fn_if_matches_filter
+        >>> swap(model, lambda mod: torch.nn.Identity(), lambda mod, fqn: isinstance(mod, torch.nn.ReLU))
+    """
     with unchanged_on_error(model):
         _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
         gs.nn.call_children(model)

@@ -66,9 +66,9 @@ def convert_to_float8_training(
         ElementError: for dtypes that Hopper's instructions lack, without ``emulate``; a FormatError.
 
     Example:
+        >>> convert = gs.compat.torchao.float8.convert_to_float8_training
         >>> model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
-        >>> model = gs.compat.torchao.float8.convert_to_float8_training(model, module_filter_fn=lambda _, name: name != "2")
-        >>> [type(layer).__name__ for layer in model]
+        >>> [type(layer).__name__ for layer in convert(model, module_filter_fn=lambda layer, name: name != "2")]
         ['Float8Linear', 'ReLU', 'Linear']
     """
     make = partial(Float8Linear.from_float, config=Float8LinearConfig() if config is None else config)

@@ -50,5 +50,11 @@ def hp_tensor_to_float8_dynamic(
 
 
 def get_maybe_axiswise_dim(axiswise_dim: int, scaling_granularity: ScalingGranularity) -> int | None:
-    """``axiswise_dim`` for scales along a dimension, else None."""
+    """``axiswise_dim`` for scales along a dimension, else None.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import ScalingGranularity, float8_scaling_utils
+        >>> float8_scaling_utils.get_maybe_axiswise_dim(-1, ScalingGranularity.AXISWISE)
+        -1
+    """
     return axiswise_dim if scaling_granularity is ScalingGranularity.AXISWISE else None

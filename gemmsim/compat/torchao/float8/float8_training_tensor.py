@@ -85,6 +85,12 @@ def choose_scaled_mm_config(
 
     Raises:
         StorageError: for other roles, and options that differ; a DTypeError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import GemmInputRole, LinearMMConfig, float8_training_tensor
+        >>> config = LinearMMConfig()
+        >>> float8_training_tensor.choose_scaled_mm_config(GemmInputRole.INPUT, config, GemmInputRole.WEIGHT, config)
+        ScaledMMConfig(emulate=False, use_fast_accum=True, fp8_output=False, pad_inner_dim=False)
     """
     product = _PRODUCTS.get((a_role, b_role))
     if product is None:
@@ -198,10 +204,16 @@ def hp_tensor_and_scale_to_float8(
     gemm_input_role: GemmInputRole = GemmInputRole.INPUT,
     axiswise_dim: int | None = None,
 ) -> Float8TrainingTensor:
-    """``hp_tensor`` times ``s``, rounded to float32, then to ``float8_dtype`` with saturation. No gradient.
+    """``hp_tensor`` times ``s``, rounded to float32 and then to ``float8_dtype`` with saturation. It has no gradient.
 
     Raises:
         ElementError: for another dtype; it is a ValueError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8.float8_training_tensor import hp_tensor_and_scale_to_float8
+        >>> encoded = hp_tensor_and_scale_to_float8(torch.tensor([[7.0, 0.3]]), torch.tensor(64.0), torch.float8_e4m3fn)
+        >>> encoded.to_original_precision()
+        tensor([[7.0000, 0.3125]])
     """
     data = to_fp8_saturated(hp_tensor.detach().to(torch.float32) * s, float8_dtype)
     return Float8TrainingTensor(data, s, hp_tensor.dtype, linear_mm_config, gemm_input_role, axiswise_dim)
