@@ -312,8 +312,8 @@ def silu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str |
 def gelu(input: Tensor, mx_specs: Any = None, first_order_gelu: bool = False, name: str | None = None) -> Tensor:
     """x times the logistic function of 1.59375 (x + 0.044677734 x^3), every step rounded; errors as ``softmax``.
 
-    With ``first_order_gelu`` it is the logistic function of 1.703125 x, also where ``mx_specs`` is None (otherwise
-    PyTorch's exact gelu).
+    With ``first_order_gelu`` it is x times the logistic function of 1.703125 x, also where ``mx_specs`` is None (which
+    otherwise gives PyTorch's exact gelu).
 
     Example:
         >>> from gemmsim.compat import microxcaling as mx

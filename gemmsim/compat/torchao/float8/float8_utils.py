@@ -156,8 +156,8 @@ def fp8_tensor_statistics(tensor: Any, float8_dtype: torch.dtype) -> tuple[int, 
 
     Example:
         >>> from gemmsim.compat.torchao.float8 import float8_training_tensor, float8_utils
-        >>> encode, e4m3 = float8_training_tensor.hp_tensor_and_scale_to_float8, torch.float8_e4m3fn
-        >>> float8_utils.fp8_tensor_statistics(encode(torch.tensor([[7.0, 0.5, 0.0, 0.0]]), torch.tensor(64.0), e4m3), e4m3)
+        >>> encode, x = float8_training_tensor.hp_tensor_and_scale_to_float8, torch.tensor([[7.0, 0.5, 0.0, 0.0]])
+        >>> float8_utils.fp8_tensor_statistics(encode(x, torch.tensor(64.0), torch.float8_e4m3fn), torch.float8_e4m3fn)
         (2, 1)
     """
     largest = largest_of(float8_dtype)
