@@ -48,13 +48,13 @@ class _Blocked(Format):
     ) -> Any:
         """``x`` with blocks along ``block_dim``, float32; without it along the shorthand's own dimension.
 
-        ``bug_compatible``: with the peer's departures (docs/reference/compat/dmx.md); blocks lie along
-        ``block_dim`` all the same. Empty tensors are returned as they are.
+        ``bug_compatible``: the bits of dmx-compressor 0.1.11 (docs/reference/compat/dmx.md); blocks still lie along
+        ``block_dim``. Empty tensors are returned as they are.
 
         Raises:
             ValueError: where no dimension is given anywhere.
             IndexError: for a dimension that ``x`` does not have.
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
         """
         check_cast(type(self).__name__, x, self._rounding, bug_compatible)
         dim = self.block_dim if block_dim is None else block_dim
@@ -186,7 +186,7 @@ class BlockFloatingPoint(_Blocked):
         nearest, ``cast`` of a format without ``symmetric`` is ``cast`` of the symmetric one followed by this.
 
         Raises:
-            TypeError: for tensors of other numbers. ValueError: for other shapes or bits.
+            TypeError: for tensors that are not float. ValueError: for other shapes or bits.
         """
         owner = "BlockFloatingPoint.make_mantissa_asymmetric"
         bits = check_number(owner, "n_mantissa_bits", n_mantissa_bits, 2, 25)
@@ -300,12 +300,12 @@ class ScaledBlockFloatingPoint(_Blocked):
 
     @property
     def bit_precision(self) -> float:
-        """Bits of an element, with a share of the scale's."""
+        """Bits for each element, including its fraction of the scale."""
         return self.block_format.bit_precision + self.scaler_format.bit_precision / self.block_size
 
     @property
     def bytes_per_elem(self) -> float:
-        """Bytes of an element, with a share of the scale's, which count a sign."""
+        """Bytes for each element, including its fraction of the scale, which counts a sign."""
         return self.block_format.bytes_per_elem + self.scaler_format.bytes_per_elem / self.block_size
 
     @property
@@ -395,7 +395,7 @@ class MXFP(_Blocked):
 
     @property
     def bit_precision(self) -> float:
-        """Bits of an element, with a share of the scale's eight."""
+        """Bits for each element, including its fraction of the eight-bit scale."""
         return self.element_format.bit_precision + 8 / self.block_size
 
     @property

@@ -139,7 +139,7 @@ class CastTo(Emulated, nn.Module):
         self._casts = False
 
     def enable_observer(self, enabled: bool = True) -> None:
-        """Show inputs to the observer, and take its scale and zero point."""
+        """Let the observer see inputs, and use its scale and zero point."""
         self._observes = bool(enabled)
 
     def disable_observer(self) -> None:
@@ -154,7 +154,7 @@ class CastTo(Emulated, nn.Module):
         group_size: int | None = None,
         ch_axis: int | None = None,
     ) -> None:
-        """True: a new observer sees the inputs, which are not cast meanwhile. False: they are cast, and none sees them.
+        """True: a new observer sees the inputs, which are not cast. False: they are cast and not observed.
 
         Args:
             observer_cls: the class of the observer.
@@ -162,8 +162,8 @@ class CastTo(Emulated, nn.Module):
             group_size: as for ``CastTo``.
 
         Raises:
-            ValueError: for a group size with a scheme by channel. NotImplementedError: for a scheme that the observer
-                does not have.
+            ValueError: for a group size with a scheme for each channel.
+            NotImplementedError: for a scheme that the observer does not have.
         """
         self.enable_fake_quant(not state)
         self.enable_observer(state)
@@ -176,14 +176,14 @@ class CastTo(Emulated, nn.Module):
         """Take another format; scale and zero point stay.
 
         Raises:
-            TypeError: for another kind of format. ValueError: for text that is no shorthand.
+            TypeError: for another kind of format. ValueError: for text that is not a shorthand.
         """
         self.format = _format_of(format)
         for observer in (self.activation_post_process, *self._groups):
             observer.set_dtype(self.format)
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """The observer's scale and zero point; of each group where there are any.
+        """The observer's scale and zero point, or those of each group.
 
         Raises:
             ValueError: for a format that has no scale.

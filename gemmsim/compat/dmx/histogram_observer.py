@@ -1,4 +1,4 @@
-"""d-Matrix's histogram observer: the range that loses the least square error of the values seen."""
+"""d-Matrix's histogram observer: the range with the least square error of the observed values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class HistogramObserver(DMXObserverBase):
         self.register_buffer("max_val", torch.tensor(float("-inf")), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, whose values are counted; the range grows with them.
+        """Count the values of ``x`` in the histogram, and return ``x``; the range grows with them.
 
         Raises:
             CalibrationDataError (ValueError): for NaN and infinities.
@@ -84,8 +84,8 @@ class HistogramObserver(DMXObserverBase):
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """Scale and zero point of the range of about the least square error.
 
-        Both ends are moved inwards, always the one that passes the greater number of bins for the same share of values,
-        until the error of the grid of 2**precision values between them grows.
+        Both ends move inwards until the error of the grid of 2**precision values between them grows. Each step moves
+        the end that passes more bins for the same fraction of values.
 
         Raises:
             ValueError: for a format that has no scale.
@@ -105,7 +105,7 @@ class HistogramObserver(DMXObserverBase):
         return self.min_val + width * first, self.min_val + width * (last + 1)
 
     def extra_repr(self) -> str:
-        """The ends of the integers and of what was seen."""
+        """The ends of the integers and of the observed range."""
         return f"{super().extra_repr()}, min_val={float(self.min_val)}, max_val={float(self.max_val)}"
 
 

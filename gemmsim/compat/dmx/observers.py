@@ -1,4 +1,4 @@
-"""d-Matrix's observers: modules that see tensors and say the scale and zero point of a cast to fixed point."""
+"""d-Matrix's observers: modules that observe tensors and compute the scale and zero point of a cast to fixed point."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ class DMXObserverBase(Emulated, nn.Module):
 
     @property
     def is_per_channel(self) -> bool:
-        """Whether each index of ``ch_axis`` has parameters of its own."""
+        """Whether each index of ``ch_axis`` has its own parameters."""
         return self.qscheme in PER_CHANNEL
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` itself, which is taken in."""
+        """Observe ``x``, and return it."""
         raise NotImplementedError(f"{type(self).__name__}.forward: use one of the observers.")
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale (float32) and zero point (int64) of what was seen, one or one for each channel; 1 and 0 at first."""
+        """Scale (float32) and zero point (int64) of the observed range, or of each channel's; 1 and 0 at first."""
         raise NotImplementedError(f"{type(self).__name__}.calculate_qparams: use one of the observers.")
 
     def _qparams(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +155,7 @@ class MinMaxObserver(DMXObserverBase):
         self.register_buffer("max_val", torch.tensor(float("-inf")), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, whose ends are taken in; empty tensors have none.
+        """Observe the least and the largest value of ``x``, and return ``x``; empty tensors have none.
 
         Raises:
             CalibrationDataError (ValueError): for NaN and infinities.
@@ -173,7 +173,7 @@ class MinMaxObserver(DMXObserverBase):
         return x
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale and zero point of the range seen.
+        """The scale and the zero point of the observed range.
 
         Raises:
             ValueError: for a format that has no scale.
@@ -183,12 +183,12 @@ class MinMaxObserver(DMXObserverBase):
         return self._qparams(self.min_val, self.max_val)
 
     def reset_min_max_vals(self) -> None:
-        """Forget what was seen."""
+        """Forget the observed range."""
         self.min_val = torch.full((), float("inf"), device=self.min_val.device)
         self.max_val = torch.full((), float("-inf"), device=self.max_val.device)
 
     def extra_repr(self) -> str:
-        """The ends of the integers and of what was seen."""
+        """The ends of the integers and of the observed range."""
         return f"{super().extra_repr()}, min_val={self.min_val.tolist()}, max_val={self.max_val.tolist()}"
 
 

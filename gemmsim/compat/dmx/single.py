@@ -66,12 +66,12 @@ class Format(ABC):
 
     @property
     def bytes_per_elem(self) -> float | None:
-        """Stored bytes to an element."""
+        """Stored bytes for each element."""
         raise NotImplementedError(f"{type(self).__name__}.bytes_per_elem: use one of the formats.")
 
     @property
     def bit_precision(self) -> float | None:
-        """Stored bits to an element."""
+        """Stored bits for each element."""
         raise NotImplementedError(f"{type(self).__name__}.bit_precision: use one of the formats.")
 
     @property
@@ -113,7 +113,7 @@ class Format(ABC):
 
 
 def quantized(x: Tensor, target: Cast | TensorFormat, generator: torch.Generator | None) -> Tensor:
-    """``x`` as float32, rounded, without a gradient. Draws come from ``generator``."""
+    """``x`` as float32, rounded, without a gradient. Random bits come from ``generator``."""
     seed = None
     if generator is not None and target.is_stochastic:
         seed = int(torch.randint(0, 2**63 - 1, (), generator=generator))
@@ -121,7 +121,7 @@ def quantized(x: Tensor, target: Cast | TensorFormat, generator: torch.Generator
 
 
 def check_cast(owner: str, x: Tensor, rounding: str, bug_compatible: bool) -> None:
-    """``TypeError`` for what is no float tensor; ``ValueError`` for random draws that nobody can repeat."""
+    """``TypeError`` unless ``x`` is a float tensor; ``ValueError`` for stochastic rounding with ``bug_compatible``."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"{owner}.cast of {kind}; allowed: float tensors.\n  Use x.float().")
@@ -150,12 +150,12 @@ class Same(Format):
 
     @property
     def bytes_per_elem(self) -> None:
-        """None: that of whatever is cast."""
+        """None: that of the input."""
         return None
 
     @property
     def bit_precision(self) -> None:
-        """None: that of whatever is cast."""
+        """None: that of the input."""
         return None
 
     def __repr__(self) -> str:
@@ -192,10 +192,10 @@ class FixedPoint(Format):
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
     ) -> Any:
-        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as the peer rounds them.
+        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as in dmx-compressor.
 
         Raises:
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
             ValueError: for ``bug_compatible`` with a stochastic rounding.
         """
         check_cast("FixedPoint", x, self.rounding, bug_compatible)
@@ -268,11 +268,11 @@ class FloatingPoint(Format):
     ) -> Any:
         """``x`` in this format, float32; float32 as FLOAT32 and float16 as FP[1|5|10,15](_N) is returned as it is.
 
-        Beyond the largest number it is that number, infinities too (infinity with eight exponent bits); NaN stays;
-        zero is +0. ``bug_compatible``: with the peer's departures, docs/reference/compat/dmx.md.
+        Values beyond the largest number become it, including infinities (infinity with eight exponent bits). NaN stays;
+        zero is +0. ``bug_compatible``: the bits of dmx-compressor 0.1.11, docs/reference/compat/dmx.md.
 
         Raises:
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
             ValueError: for ``bug_compatible`` with another rounding than nearest, or 23 bits of mantissa.
         """
         check_cast("FloatingPoint", x, self.rounding, bug_compatible)

@@ -56,7 +56,7 @@ class ElemFormat(Enum):
 
     @staticmethod
     def from_str(s: str) -> ElemFormat:
-        """The format called ``s``, in any case.
+        """The format named ``s``; upper and lower case are the same.
 
         Raises:
             AssertionError: for None.

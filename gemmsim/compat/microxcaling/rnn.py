@@ -69,7 +69,7 @@ class LSTM(Specified, torch.nn.LSTM):
 
         Raises:
             ValueError: for a PackedSequence, and for inputs of other than three dimensions.
-            RuntimeError: for sizes that do not go together.
+            RuntimeError: for sizes that do not fit each other.
         """
         if isinstance(input, PackedSequence):
             raise ValueError("LSTM of a PackedSequence; allowed: a tensor (L, N, features). Pad it.")

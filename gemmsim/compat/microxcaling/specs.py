@@ -98,7 +98,7 @@ class MxSpecs(UserDict):
         self.data = {**_DEFAULTS, **self.data}
 
     def safe_json(self, indent: int | None = None) -> str:
-        """The settings as JSON; what JSON has not is named by its type."""
+        """The settings as JSON; a value that JSON does not have is named by its type."""
         return json.dumps(self.data, indent=indent, default=lambda value: f"<<{type(value).__qualname__}>>")
 
     def __str__(self) -> str:

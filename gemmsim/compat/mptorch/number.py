@@ -102,14 +102,14 @@ class Number:
         return repr(self)
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast | BlockFloatFormat:
-        """What ``gemmsim.quantize`` rounds to: this format with ``rounding``.
+        """The target for ``gemmsim.quantize``: this format with ``rounding``.
 
-        ``rbits``: random bits if it is stochastic, 0 for 32, which are all bits below the significand.
+        ``rbits``: random bits of a stochastic rounding, 0 for 32, which are all bits below the significand.
         """
         return gs.Cast(self.format, read_rounding(rounding, rbits), self.overflow or Overflow.INFINITY)
 
     def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What the steps of products, sums, softmax and norms round to, which are single numbers: ``target``."""
+        """The target of the steps of products, sums, softmax and norms, which are single numbers: ``target``."""
         found = self.target(rounding, rbits)
         assert isinstance(found, gs.Cast)
         return found
@@ -176,7 +176,7 @@ class FixedPoint(Number):
         self._put(lambda: FixedFormat(self.wl, self.fl, symmetric=symmetric, clamp=bool(self.clamp)))
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to; "nearest" as ``tie`` says."""
+        """The target for ``gemmsim.quantize``; "nearest" as ``tie`` says."""
         found = read_rounding(rounding, rbits)
         down = self.tie == "down" and found == Rounding.RNE
         return gs.Cast(self.format, Rounding.RND if down else found)
@@ -294,7 +294,7 @@ class SuperNormalFloat(FloatType):
 
     @property
     def max_finite(self) -> float:
-        """Largest finite value, which scaling aims at."""
+        """Largest finite value, the target of scaling."""
         return float(self.format.max)
 
     @property
@@ -353,12 +353,12 @@ class BlockFloatingPoint(Number):
         self._put(lambda: BlockFloatFormat(self.wl, **sharing))
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> BlockFloatFormat:
-        """What ``gemmsim.quantize`` rounds to."""
+        """The target for ``gemmsim.quantize``."""
         f: BlockFloatFormat = self.format
         return BlockFloatFormat(f.bits, f.block_size, f.dim, f.sharing, rounding=read_rounding(rounding, rbits))
 
     def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What steps round to: blocks of one number."""
+        """The target of steps: blocks of one number."""
         return gs.Cast(OwnExponentFormat(self.wl), read_rounding(rounding, rbits))
 
     def __repr__(self) -> str:
@@ -406,7 +406,7 @@ class Binary8(FloatType):
         return Binary8Policy.SATURATE_PROPAGATE
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to. Stochastic with ``rbits=0`` truncates, as mptorch has it."""
+        """The target for ``gemmsim.quantize``. Stochastic with ``rbits=0`` truncates, as in mptorch."""
         zero = Rounding(RoundingMode.RTZ)
         return gs.Cast(self.format, read_rounding(rounding, rbits, zero))
 
@@ -469,7 +469,7 @@ class BinaryK(FloatType):
         return FloatFormat(full.p, full.emin, full.emax, full.specials, full.signed, subnormals=False)
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to. Stochastic with ``rbits=0`` truncates."""
+        """The target for ``gemmsim.quantize``. Stochastic with ``rbits=0`` truncates."""
         return gs.Cast(self.format, read_rounding(rounding, rbits, Rounding(RoundingMode.RTZ)))
 
     def __repr__(self) -> str:

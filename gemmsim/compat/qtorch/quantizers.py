@@ -20,7 +20,7 @@ Hook = Callable[[Tensor], Tensor]
 
 
 class _Departing(torch.autograd.Function):
-    """Roundings with QPyTorch's departures, and the gradient zero where the first one clamped."""
+    """Roundings with QPyTorch's defects, and the gradient zero where the first one clamped."""
 
     @staticmethod
     def forward(

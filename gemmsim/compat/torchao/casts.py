@@ -218,7 +218,7 @@ def _to_mxfp8_dim1_kernel_wrapper(
     cast_kernel_choice: MXFP8Dim1CastKernelChoice,
     scale_calculation_mode: ScaleCalculationMode,
 ) -> MXTensor:
-    """``a.t()`` as an ``MXTensor`` with blocks along its last dimension; kernel choices change no bit."""
+    """``a.t()`` as an ``MXTensor`` with blocks along its last dimension; kernel choices change no bits."""
     scale, data = to_mx(a.t().contiguous(), elem_dtype, block_size, scale_calculation_mode)
     return MXTensor(data, scale, elem_dtype, block_size, hp_dtype, kernel_preference)
 

@@ -129,7 +129,7 @@ def format_name(elem_dtype: ElemDType, block_size: int, mode: ScaleCalculationMo
     """gemmsim's name of the block format.
 
     Raises:
-        ElementError: for an element type, scale mode or ``compat`` that the system has not.
+        ElementError: for an element type, scale mode or ``compat`` that torchao does not have.
     """
     if elem_dtype not in _BASES:
         asked = f"unsupported elem_dtype {elem_dtype!r}"
@@ -324,7 +324,7 @@ class MXFPInferenceConfig:
         self.newer()
 
     def newer(self) -> MXDynamicActivationMXWeightConfig:
-        """The same in later versions' words."""
+        """The same configuration in the form of later versions."""
         return MXDynamicActivationMXWeightConfig(
             self.block_size, self.activation_dtype, self.weight_dtype, scaling_mode=ScaleCalculationMode.FLOOR
         )

@@ -1,4 +1,4 @@
-"""torchao's linear layers and what puts them into models."""
+"""torchao's linear layers and the functions that put them into models."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ class mx_mm:
         """``input_hp @ weight_hp.T`` (..., out) with three products of MX operands, each encoded along its own sum.
 
         ``out = Q(x; K) Q(W; K).T``, ``dx = Q(g; N) Q(W.T; N).T``, ``dW = Q(g.T; M) Q(x.T; M).T`` or, with
-        ``wgrad_with_hp``, ``g.T @ x``; PyTorch's own products of the decoded operands. Kernel choices change no bit.
+        ``wgrad_with_hp``, ``g.T @ x``; PyTorch's own products of the decoded operands. Kernel choices change no bits.
 
         Raises:
-            AssertionError: for element types and scale modes that the system has not.
+            AssertionError: for element types and scale modes that torchao does not have.
             ShapeError: for sizes that do not fit.
         """
         kinds = (in_elem_dtype, w_elem_dtype, grad_elem_dtype)
@@ -151,12 +151,12 @@ class MXLinear(gs.nn.Emulated, nn.Linear):
     def from_float(
         cls, mod: nn.Linear, elem_dtype: MXLinearConfig | ElemDType | None = None, block_size: int = 32
     ) -> MXLinear:
-        """``mod`` itself, of this class from now on; by default of ``MXLinearConfig()``.
+        """Convert ``mod`` itself to this class, by default with ``MXLinearConfig()``, and return it.
 
         Raises:
             AssertionError: for other modules and element types.
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
-            TypeError: for a module with a ``forward`` of its own, which would stay.
+            TypeError: for a module with a ``forward`` set on the object, which would stay.
         """
         if not isinstance(mod, nn.Linear):
             raise AssertionError(f"a {type(mod).__name__}; allowed: torch.nn.Linear")

@@ -1,4 +1,4 @@
-"""NVFP4 with torchao's names: conversion, tensor, and what calibrates activations."""
+"""NVFP4 with torchao's names: conversion, tensor, and calibration of activations."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class MXTensor(OwnFields):
         act_quant_kwargs: QuantizeTensorToMXKwargs | None = None,
         is_swizzled_scales: bool = False,
     ) -> MXTensor:
-        """A tensor of codes whose dtype says what they are.
+        """A tensor of codes; their dtype is the element type.
 
         Raises:
             StorageError: for bytes, and scales that are not float8_e8m0fnu; it is an ``AssertionError``.
@@ -146,7 +146,7 @@ class MXTensor(OwnFields):
 
     @property
     def qdata(self) -> Tensor:
-        """The codes in the system's dtype."""
+        """The codes in torchao's dtype."""
         return self.codes.view(storage_dtype(self.elem_dtype)) if self.elem_dtype in _TYPED else self.codes
 
     @property

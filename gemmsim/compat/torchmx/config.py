@@ -55,11 +55,11 @@ class MXConfig:
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> MXConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         return cls(**config_dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
+        """A plain dictionary."""
         return asdict(self)
 
 
@@ -78,11 +78,11 @@ class QLinearConfig:
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QLinearConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         return cls(*(MXConfig.load_from_dict(config_dict[n]) for n in ("weights_config", "activations_config")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
+        """A plain dictionary."""
         return asdict(self)
 
 
@@ -125,12 +125,12 @@ class QAttentionConfig:
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QAttentionConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         fields = dict(config_dict)
         projection = QLinearConfig.load_from_dict(fields.pop("projection_config"))
         others = {name: None if value is None else MXConfig.load_from_dict(value) for name, value in fields.items()}
         return cls(projection, **others)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, without the four that are None."""
+        """A plain dictionary, without those of the four fields that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -71,8 +71,9 @@ def _known(elem_dtype: object) -> DType:
 def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
     """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
 
-    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
-    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
+    Scales are bytes, one for each block; the last block is padded with zeros. Codes are bytes, int8 for int8, two in
+    each byte for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted
+    too.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
@@ -90,7 +91,7 @@ def _dequantize(
     target_dtype: torch.dtype,
     block_dim: int,
 ) -> Tensor:
-    """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN.
+    """Values of codes and scales along ``block_dim``, for float4 two for each byte. Scale 255 gives NaN.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
@@ -193,7 +194,7 @@ class MXTensor(OwnFields):
     def to_dtype(self, target_dtype: torch.dtype | None = None) -> Tensor:
         """The values in ``target_dtype``; the gradient is the identity.
 
-        Through 4-bit floats whose last block is short there is none: going back there raises ``ValueError``.
+        4-bit floats with a short last block have no gradient: the backward pass raises ``ValueError``.
         """
         values = self.dequantize(self._orig_dtype if target_dtype is None else target_dtype)
         if self._padding and self._elem_dtype == float4_e2m1 and values.requires_grad:
@@ -377,7 +378,7 @@ class FromMXConstrFunc(torch.autograd.Function):
         """The gradient, as it is.
 
         Raises:
-            ValueError: through 4-bit floats whose last block is short.
+            ValueError: for 4-bit floats with a short last block.
         """
         if ctx.refused:
             raise _short_block()

@@ -24,7 +24,7 @@ __all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm
 
 
 def __getattr__(name: str) -> Any:
-    """transformers' layers and what they are exchanged for, on first use (PEP 562): transformers is loaded."""
+    """transformers' layers and their replacements, on first use (PEP 562), which loads transformers."""
     if name not in ("ATTENTION_LAYERS", "MLP_LAYERS"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .layers import llm

@@ -1,4 +1,4 @@
-"""mptorch's ways to cuBLAS: products of native types, where they are asked for."""
+"""mptorch's functions for cuBLAS: products of native types, on request."""
 
 from __future__ import annotations
 

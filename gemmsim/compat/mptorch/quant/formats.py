@@ -163,7 +163,7 @@ class QAffineFormats(gs.QAffineFormats):
         return GemmSpec(accumulator=accumulator, arithmetic=arithmetic)
 
     def to_dict(self) -> dict[str, object]:
-        """As ``gemmsim.QAffineFormats.to_dict``, whose ``from_dict`` reads it: formats by gemmsim's names."""
+        """As ``gemmsim.QAffineFormats.to_dict``, with gemmsim's names of formats, for its ``from_dict``."""
         return {k: str(v.format) if isinstance(v, Number) else v for k, v in super().to_dict().items()}
 
     def __getstate__(self) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """mptorch's raw matrix products.
 
-Sums go k = 0, 1, ... from +0. Each step is rounded once, from its exact value; ``arithmetic="fp32"`` rounds it to
-float32 first, as mptorch's kernels do. ``accumulate`` takes another order ("chunk(8)" is that of mptorch's CUDA
-kernels), ``seed`` fixes the random bits. Shapes are those of ``torch.mm`` and ``torch.matmul``, errors ``ShapeError``.
-None of these has a gradient of its own rounding: they differentiate as ``gemmsim.qmatmul`` with the same spec does.
+Sums start at +0 and go over k = 0, 1, ... in order. Each step is rounded once, from its exact value;
+``arithmetic="fp32"`` rounds it to float32 first, as mptorch's kernels do. ``accumulate`` selects another order
+("chunk(8)" is that of mptorch's CUDA kernels), and ``seed`` fixes the random bits. Shapes are those of ``torch.mm`` and
+``torch.matmul``, errors ``ShapeError``. The gradients are those of ``gemmsim.qmatmul`` with the same spec.
 """
 
 from __future__ import annotations

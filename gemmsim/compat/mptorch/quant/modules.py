@@ -1,5 +1,7 @@
-"""mptorch's modules. Each is the one of ``gemmsim.nn`` with ``formats`` before the optional arguments, and rounds its
-parameters in place when it is made. ``device`` and ``dtype`` come last."""
+"""mptorch's modules: those of ``gemmsim.nn`` with ``formats`` before the optional arguments.
+
+They round their parameters in place when they are created. ``device`` and ``dtype`` come last.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +105,7 @@ class QLazyLinear(qnn.QLazyLinear, QLinear):
         self.reset_quant_function()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Those of ``torch.nn.LazyLinear``, rounded."""
+        """Initialise the parameters as ``torch.nn.LazyLinear`` does, and round them."""
         super().initialize_parameters(input)
         self.quant_parameters()
 

@@ -1,4 +1,4 @@
-"""``qtorch.auto_low``: layers whose results are rounded, forward and backward, without writing the model anew."""
+"""``qtorch.auto_low``: round the results of a model's layers, forward and backward, without rewriting the model."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class OptimLP(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step; ``closure`` is not called."""
+        """Make one step; ``closure`` is not called."""
         parameters = self._parameters()
         base = self._count_step()
         for place, p in enumerate(parameters):
@@ -110,13 +110,13 @@ class OptimLP(Optimizer):
                 state[key].copy_(_drawn(base, stream + at, self.momentum_quant, state[key]))
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, with the accumulators in the order of the parameters."""
+        """The optimizer's state, with the accumulators in the order of the parameters."""
         found: dict[str, Any] = self.optim.state_dict()
         accumulators = [self.weight_acc[p] for p in self._parameters()] if self.weight_acc else []
         return {**found, "weight_acc": accumulators} if accumulators else found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What ``state_dict`` gave, or the optimizer's own."""
+        """Load the result of ``state_dict``, or the optimizer's own state."""
         state_dict = dict(state_dict)
         accumulators = state_dict.pop("weight_acc", [])
         self.optim.load_state_dict(state_dict)
@@ -133,7 +133,7 @@ class OptimLP(Optimizer):
 
 
 def _drawn(base: int | None, stream: int, quant: Quant, t: Tensor) -> Tensor:
-    """``quant(t)``, whose draws are those of ``stream`` of ``base``; None: of torch's generator as it is."""
+    """``quant(t)`` with the random bits of ``stream`` of ``base``; None: of torch's generator as it is."""
     if base is None:
         return quant(t)
     generator = torch.default_generator

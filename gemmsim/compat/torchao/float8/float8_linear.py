@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_linear``: the linear layer whose three products have operands in float8."""
+"""``torchao.float8.float8_linear``: the linear layer with three products of float8 operands."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class matmul_with_hp_or_float8_args:
 
         Raises:
             StorageError: for operands that are no floating-point tensors; a DTypeError and an AssertionError.
-            LayoutError: for sizes that do not go together; a ShapeError and an AssertionError.
+            LayoutError: for sizes that do not fit each other; a ShapeError and an AssertionError.
         """
         return _matmul(input_hp, weight_hp_t.t(), config)
 
@@ -173,7 +173,7 @@ class Float8Linear(gs.nn.Emulated, nn.Linear):
         """A layer with ``mod``'s own parameters, hooks and mode; ``config`` None is ``Float8LinearConfig()``.
 
         Raises:
-            TypeError: for other modules and configs, and a module with a ``forward`` of its own.
+            TypeError: for other modules and configs, and a module with a ``forward`` set on the object.
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             ElementError: for dtypes that Hopper's instructions lack, without ``emulate``.
         """

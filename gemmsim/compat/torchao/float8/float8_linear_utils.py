@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_linear_utils``: what puts float8 layers into models."""
+"""``torchao.float8.float8_linear_utils``: functions that put float8 layers into models."""
 
 from __future__ import annotations
 

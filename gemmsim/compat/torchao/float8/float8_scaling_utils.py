@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_scaling_utils``: casts to float8 under scales of the values at hand."""
+"""``torchao.float8.float8_scaling_utils``: casts to float8 with scales of the current values."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ FP8_TYPES = {torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torc
 
 
 class Float8DtypeError(ElementError):
-    """A dtype that is none of the four float8 types with a fraction: a FormatError (ValueError), an AssertionError."""
+    """A dtype other than the four float8 types with a fraction: a FormatError (ValueError), an AssertionError."""
 
 
 def largest_of(float8_dtype: torch.dtype) -> float:

@@ -1,4 +1,4 @@
-"""``torchao.quantization.utils``: the measure that its tests use."""
+"""``torchao.quantization.utils``: the error measure of torchao's tests."""
 
 from __future__ import annotations
 

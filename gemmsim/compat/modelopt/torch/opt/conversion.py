@@ -1,4 +1,4 @@
-"""``modelopt.torch.opt.conversion``: what quantisers a model has, as plain values."""
+"""``modelopt.torch.opt.conversion``: the quantisers of a model as plain values."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class QuantizeConfig:
         return getattr(self, key, default)
 
     def keys(self) -> Iterable[str]:
-        """The two fields, so that ``dict(config)`` works."""
+        """The names of the two fields, so that ``dict(config)`` works."""
         return ("quant_cfg", "algorithm")
 
 

@@ -1,4 +1,4 @@
-"""``modelopt.torch.quantization.model_quant``: models quantised, calibrated, looked at, folded."""
+"""``modelopt.torch.quantization.model_quant``: functions that quantise, calibrate, print and fold models."""
 
 from __future__ import annotations
 

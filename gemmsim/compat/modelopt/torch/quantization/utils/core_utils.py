@@ -1,4 +1,4 @@
-"""Functions of ``modelopt.torch.quantization.utils`` that are about numbers."""
+"""The numerical functions of ``modelopt.torch.quantization.utils``."""
 
 from __future__ import annotations
 
