@@ -30,7 +30,10 @@ COMPLETE = (
 OWN = ("gemmsim", "gemmsim._keywords")
 #: Modules of compat that are no packages, but that the systems' users import from; of its packages all are complete.
 COMPAT = (
-    *("mptorch.number", "mptorch.utils"),
+    *("microxcaling.simd_ops", "microxcaling.vector_ops", "mptorch.number", "mptorch.utils"),
+    *(f"modelopt.torch.quantization.{name}" for name in ("model_calib", "nn.functional")),
+    *(f"torchao.float8.float8_{name}" for name in ("linear_utils", "ops", "scaling_utils", "training_tensor", "utils")),
+    *(f"torchao.prototype.mx_formats.{name}" for name in ("custom_cast", "kernels", "mx_linear", "mx_tensor")),
     *(f"torchmx.{name}" for name in ("config", "custom_float_cast", "dtypes", "layers.mx_linear")),
     *(f"torchmx.{name}" for name in ("mx_quantization_utils", "mx_tensor", "quant_api", "utils")),
 )
