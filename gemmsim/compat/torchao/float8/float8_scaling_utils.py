@@ -30,13 +30,12 @@ def hp_tensor_to_float8_dynamic(
     axiswise_dim: int | None = None,
     round_scales_to_power_of_2: bool = False,
 ) -> Float8TrainingTensor:
-    """``hp_tensor`` under the scale of ``tensor_to_scale``. No gradient.
+    """``hp_tensor`` cast with the scale of ``tensor_to_scale``. It has no gradient.
 
     Raises:
         ElementError: for another dtype, and AXISWISE without a dimension.
 
     Example:
-        >>> import torch
         >>> from gemmsim.compat.torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
         >>> x = hp_tensor_to_float8_dynamic(torch.tensor([7.0, 0.5]), torch.float8_e4m3fn, None)
         >>> x._scale, x._data.float()
