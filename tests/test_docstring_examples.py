@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,15 @@ COMPLETE = (
 )
 #: Modules of gemmsim's own names outside of these packages that are complete, too.
 OWN = ("gemmsim", "gemmsim._keywords")
+#: Modules of compat that are no packages, but that the systems' users import from; of its packages all are complete.
+COMPAT = (
+    *("microxcaling.simd_ops", "microxcaling.vector_ops", "mptorch.number", "mptorch.utils"),
+    *(f"modelopt.torch.quantization.{name}" for name in ("model_calib", "nn.functional")),
+    *(f"torchao.float8.float8_{name}" for name in ("linear_utils", "ops", "scaling_utils", "training_tensor", "utils")),
+    *(f"torchao.prototype.mx_formats.{name}" for name in ("custom_cast", "kernels", "mx_linear", "mx_tensor")),
+    *(f"torchmx.{name}" for name in ("config", "custom_float_cast", "dtypes", "layers.mx_linear")),
+    *(f"torchmx.{name}" for name in ("mx_quantization_utils", "mx_tensor", "quant_api", "utils")),
+)
 #: Methods that users call.
 METHODS = (
     *(gs.GemmSpec.parse, gs.GemmSpec.of, gs.GemmSpec.explain, gs.GemmSpec.to_json, gs.GemmSpec.from_json),
@@ -71,7 +81,19 @@ def public() -> dict[str, Any]:
     return found
 
 
-PUBLIC = public()
+def compat() -> dict[str, Any]:
+    """The same of gemmsim.compat; names that its packages only pass on belong to others."""
+    found = {}
+    homes = [name for _, name, is_package in pkgutil.walk_packages(gs.compat.__path__, "gemmsim.compat.") if is_package]
+    for module in map(importlib.import_module, (*homes, *(f"gemmsim.compat.{name}" for name in COMPAT))):
+        for name in getattr(module, "__all__", None) or [name for name in dir(module) if name[0] != "_"]:
+            value = getattr(module, name)
+            if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("gemmsim.compat."):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return found
+
+
+PUBLIC = {**public(), **compat()}
 
 
 def examples() -> dict[str, str]:

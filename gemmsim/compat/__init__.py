@@ -1,8 +1,8 @@
 """Names, defaults and errors of other systems on top of gemmsim's own: ``gemmsim.compat.torchao`` and the like.
 
-Each system is a package of its own with the system's modules, loaded when it is first named, so that a script changes
-its imports alone: ``from mx.specs import MxSpecs`` becomes ``from gemmsim.compat.microxcaling.specs import MxSpecs``.
-None of them needs the system itself. docs/reference/compat.md has a table of import lines for each.
+Each system has its own package, with the system's modules, loaded on first use. A script only changes its imports:
+``from mx.specs import MxSpecs`` becomes ``from gemmsim.compat.microxcaling.specs import MxSpecs``. No package needs the
+system itself. docs/reference/compat.md has a table of import lines for each.
 """
 
 from __future__ import annotations

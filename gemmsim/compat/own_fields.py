@@ -1,4 +1,4 @@
-"""What other systems' tensors of blocks share: fields of their own, and conversions whose gradient is the identity."""
+"""The common parts of other systems' block tensors: their own fields, and conversions with the identity as gradient."""
 
 from __future__ import annotations
 

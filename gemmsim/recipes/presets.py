@@ -69,7 +69,7 @@ def deepseek_fp8() -> QAffineFormats:
 
     Different from the source: weights have 1 x 128 blocks (finer than its 128 x 128). Scales are powers of two
     everywhere, as in DeepSeek-V3.1 (ue8m0), where V3 has float32 scales except for some activations. A block with a
-    NaN or an infinity becomes NaN. For linear layers only; convolutions do not take block formats.
+    NaN or an infinity becomes NaN. For linear layers and convolutions (docs/reference/conv.md).
 
     Source: DeepSeek-V3 technical report, arXiv:2412.19437, 3.3; the instruction as arXiv:2511.10909 models it.
 
@@ -88,7 +88,7 @@ def mxfp8(grad: str = "e4m3") -> QAffineFormats:
     so nothing saturates. The tensor core's mxf8f6f4 instruction multiplies and sums. ``grad``: element format of the
     incoming gradient, "e4m3" as published or "e5m2".
 
-    A block with a NaN or an infinity becomes NaN. For linear layers only; convolutions do not take block formats.
+    A block with a NaN or an infinity becomes NaN. For linear layers and convolutions (docs/reference/conv.md).
 
     Raises:
         SpecError: for another ``grad``.

@@ -19,7 +19,15 @@ SCALED_IDS = {bias: 10041 + bias - 4 for bias in range(4, 19)}
 
 
 class FormatIdError(KeyError):
-    """A format that d-Matrix's ONNX operators have no number for."""
+    """d-Matrix's ONNX operators have no number for this format.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.BlockFloatingPoint(8, 20).bfp_id
+        Traceback (most recent call last):
+            ...
+        gemmsim.compat.dmx.bfp_ids.FormatIdError: BFP[8|8]{20}(SN): bfp_id of a format without a number; allowed: ...
+    """
 
     def __init__(self, fmt: object, allowed: str, do: str) -> None:
         super().__init__(f"{fmt!r}: bfp_id of a format without a number; allowed: {allowed}.\n  {do}")

@@ -48,13 +48,13 @@ class _Blocked(Format):
     ) -> Any:
         """``x`` with blocks along ``block_dim``, float32; without it along the shorthand's own dimension.
 
-        ``bug_compatible``: with the peer's departures (docs/reference/compat/dmx.md); blocks lie along
-        ``block_dim`` all the same. Empty tensors are returned as they are.
+        ``bug_compatible``: the bits of dmx-compressor 0.1.11 (docs/reference/compat/dmx.md); blocks still lie along
+        ``block_dim``. Empty tensors are returned as they are.
 
         Raises:
             ValueError: where no dimension is given anywhere.
             IndexError: for a dimension that ``x`` does not have.
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
         """
         check_cast(type(self).__name__, x, self._rounding, bug_compatible)
         dim = self.block_dim if block_dim is None else block_dim
@@ -99,14 +99,19 @@ class BlockFloatingPoint(_Blocked):
     """Integers of ``precision`` bits that share an 8-bit exponent.
 
     Args:
-        precision: 2 to 25, the sign included.
-        block_size: elements to an exponent; with 1 they are floats of precision-2 fraction bits.
-        symmetric: no lowest integer -2**(precision-1).
+        precision: 2 to 25, including the sign.
+        block_size: elements that share an exponent; with 1 they are floats of precision-2 fraction bits.
+        symmetric: without the lowest integer -2**(precision-1).
         rounding: nearest (ties to even), up, down or stochastic.
-        block_dim: the dimension of ``cast`` where that gets none.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.BlockFloatingPoint(8, 64).cast(torch.tensor([[1.99, 0.01]]), -1)
+        tensor([[1.9844, 0.0156]])
     """
 
     def __init__(
@@ -181,7 +186,7 @@ class BlockFloatingPoint(_Blocked):
         nearest, ``cast`` of a format without ``symmetric`` is ``cast`` of the symmetric one followed by this.
 
         Raises:
-            TypeError: for tensors of other numbers. ValueError: for other shapes or bits.
+            TypeError: for tensors that are not float. ValueError: for other shapes or bits.
         """
         owner = "BlockFloatingPoint.make_mantissa_asymmetric"
         bits = check_number(owner, "n_mantissa_bits", n_mantissa_bits, 2, 25)
@@ -202,6 +207,11 @@ class MXINT(BlockFloatingPoint):
 
     Args:
         precision, block_size, block_dim: as for ``BlockFloatingPoint``.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.MXINT(4).cast(torch.tensor([[0.3, 1.0, 1.4]]), -1)
+        tensor([[0.2500, 1.0000, 1.5000]])
     """
 
     def __init__(self, precision: int = 8, block_size: int = 32, *, block_dim: int | None = None) -> None:
@@ -217,11 +227,17 @@ class ScaledBlockFloatingPoint(_Blocked):
     Args:
         block_format: the integers: fraction 0, symmetric, 2 bits or more.
         scaler_format: of the scale, the block's largest magnitude / largest integer.
-        block_size: elements to a scale.
-        block_dim: the dimension of ``cast`` where that gets none.
+        block_size: elements that share a scale.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for other formats.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> sbfp = dmx.ScaledBlockFloatingPoint(dmx.FixedPoint(4, 0), dmx.FloatingPoint(4, 4, 7, unsigned=True), 16)
+        >>> sbfp, sbfp.cast(torch.tensor([[0.3, 7.0]]), -1)
+        (SBFP<XP[4,0](CSN)><FP[0|4|4,7](FN)>{16}, tensor([[0., 7.]]))
     """
 
     def __init__(
@@ -284,12 +300,12 @@ class ScaledBlockFloatingPoint(_Blocked):
 
     @property
     def bit_precision(self) -> float:
-        """Bits of an element, with a share of the scale's."""
+        """Bits for each element, including its fraction of the scale."""
         return self.block_format.bit_precision + self.scaler_format.bit_precision / self.block_size
 
     @property
     def bytes_per_elem(self) -> float:
-        """Bytes of an element, with a share of the scale's, which count a sign."""
+        """Bytes for each element, including its fraction of the scale, which counts a sign."""
         return self.block_format.bytes_per_elem + self.scaler_format.bytes_per_elem / self.block_size
 
     @property
@@ -311,17 +327,22 @@ class ScaledBlockFloatingPoint(_Blocked):
 
 
 class MXFP(_Blocked):
-    """Floats that share a power of two, whose range is unlimited.
+    """Floats that share a power of two, which has an unlimited range.
 
     Args:
         element_format: of the elements: default bias, signed, rounded to nearest. With ``flush_subnormal``, the default
-            of ``FloatingPoint``, elements below the least normal number (times the scale) become zero, before they
-            are rounded; without it, as the shorthand and OCP MX have them, they are subnormal.
-        block_size: elements to a scale.
-        block_dim: the dimension of ``cast`` where that gets none.
+            of ``FloatingPoint``, elements below the least normal number (times the scale) become zero before they
+            are rounded. Without it they are subnormal, as the shorthand and OCP MX have them.
+        block_size: elements that share a scale.
+        block_dim: the dimension for ``cast`` without one.
 
     Raises:
         ValueError: for other formats.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.MXFP(dmx.FloatingPoint(1, 2, flush_subnormal=False)).cast(torch.tensor([[0.3, 1.0, 1.4]]), -1)
+        tensor([[0.2500, 1.0000, 1.5000]])
     """
 
     def __init__(self, element_format: FloatingPoint, block_size: int = 32, *, block_dim: int | None = None) -> None:
@@ -374,7 +395,7 @@ class MXFP(_Blocked):
 
     @property
     def bit_precision(self) -> float:
-        """Bits of an element, with a share of the scale's eight."""
+        """Bits for each element, including its fraction of the eight-bit scale."""
         return self.element_format.bit_precision + 8 / self.block_size
 
     @property

@@ -41,23 +41,28 @@ class _Straight(torch.autograd.Function):
 
 
 class CastTo(Emulated, nn.Module):
-    """Casts its input to ``format`` in the input's dtype; the gradient passes straight through.
+    """Cast the input to ``format`` in the input's dtype; the gradient passes straight through.
 
     Args:
         format: a ``Format`` or its shorthand.
-        observer: the class of what sees tensors while ``enable_observer`` is on; called with ``dtype=`` the format and
-            ``observer_kwargs`` (``qscheme``, ``ch_axis``, ...).
-        group_size: elements along ``ch_axis`` that share a scale, each group with an observer of its own; None: the
-            observer's scheme. The last group may be shorter.
-        block_dim: the dimension that blocks lie along.
+        observer: the class that observes tensors while ``enable_observer`` is on; it is called with ``dtype=`` the
+            format and ``observer_kwargs`` (``qscheme``, ``ch_axis``, ...).
+        group_size: elements along ``ch_axis`` that share a scale, with an observer for each group; None: the observer's
+            scheme. The last group may be shorter.
+        block_dim: the dimension of the blocks.
 
-    ``FixedPoint`` is cast as ``(cast(x / scale + zero_point) - zero_point) * scale`` in float32, ``scale`` 1 and
-    ``zero_point`` 0 until something is observed; other formats have no scale. Both are in ``state_dict``, of the shape
-    that they have: (1,), (channels,) or (groups,). Fake quantisation is on and observation off at first.
+    ``FixedPoint`` is cast as ``(cast(x / scale + zero_point) - zero_point) * scale`` in float32. ``scale`` is 1 and
+    ``zero_point`` is 0 until something is observed; other formats have no scale. Both are in ``state_dict`` with their
+    current shape: (1,), (channels,) or (groups,). At first fake quantisation is on and observation off.
 
     Raises:
-        TypeError: for another kind of format or observer. ValueError: for text that is no shorthand; for a group size
-            with a scheme by channel.
+        TypeError: for another kind of format or observer.
+        ValueError: for text that is not a shorthand, and for a group size with a scheme for each channel.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.CastTo("XP[8,+4](CSN)")(torch.tensor([0.3, 100.0]))
+        tensor([0.3125, 7.9375])
     """
 
     scale: Tensor
@@ -134,7 +139,7 @@ class CastTo(Emulated, nn.Module):
         self._casts = False
 
     def enable_observer(self, enabled: bool = True) -> None:
-        """Show inputs to the observer, and take its scale and zero point."""
+        """Let the observer see inputs, and use its scale and zero point."""
         self._observes = bool(enabled)
 
     def disable_observer(self) -> None:
@@ -149,7 +154,7 @@ class CastTo(Emulated, nn.Module):
         group_size: int | None = None,
         ch_axis: int | None = None,
     ) -> None:
-        """True: a new observer sees the inputs, which are not cast meanwhile. False: they are cast, and none sees them.
+        """True: a new observer sees the inputs, which are not cast. False: they are cast and not observed.
 
         Args:
             observer_cls: the class of the observer.
@@ -157,8 +162,8 @@ class CastTo(Emulated, nn.Module):
             group_size: as for ``CastTo``.
 
         Raises:
-            ValueError: for a group size with a scheme by channel. NotImplementedError: for a scheme that the observer
-                does not have.
+            ValueError: for a group size with a scheme for each channel.
+            NotImplementedError: for a scheme that the observer does not have.
         """
         self.enable_fake_quant(not state)
         self.enable_observer(state)
@@ -171,14 +176,14 @@ class CastTo(Emulated, nn.Module):
         """Take another format; scale and zero point stay.
 
         Raises:
-            TypeError: for another kind of format. ValueError: for text that is no shorthand.
+            TypeError: for another kind of format. ValueError: for text that is not a shorthand.
         """
         self.format = _format_of(format)
         for observer in (self.activation_post_process, *self._groups):
             observer.set_dtype(self.format)
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """The observer's scale and zero point; of each group where there are any.
+        """The observer's scale and zero point, or those of each group.
 
         Raises:
             ValueError: for a format that has no scale.

@@ -1,4 +1,4 @@
-"""d-Matrix's histogram observer: the range that loses the least square error of the values seen."""
+"""d-Matrix's histogram observer: the range with the least square error of the observed values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ _SHARE = 1e-5
 
 
 class HistogramObserver(DMXObserverBase):
-    """A histogram of all tensors seen, and from it the range whose grid has about the least square error.
+    """A histogram of all observed tensors; it finds the range whose grid has about the least square error.
 
     Args:
-        bins: of equal width over the range seen.
-        upsample_rate: taken and of no influence: a histogram is cut into the bins of a wider range exactly, its
-            values spread evenly over each bin.
+        bins: of equal width over the observed range.
+        upsample_rate: accepted and ignored: a histogram is divided exactly into the bins of a wider range, its values
+            spread evenly over each bin.
         dtype, ch_axis, eps: as for ``DMXObserverBase``.
         qscheme: ``torch.per_tensor_affine`` or ``per_tensor_symmetric``.
 
     Raises:
-        NotImplementedError: for a scheme by channel. ValueError: for fewer than two bins.
+        NotImplementedError: for a scheme for each channel. ValueError: for fewer than two bins.
+
+    Example:
+        >>> observer = gs.compat.dmx.HistogramObserver(qscheme=torch.per_tensor_symmetric)
+        >>> observed = observer(torch.linspace(-1, 1, 1001))
+        >>> observer.calculate_qparams()
+        (tensor([0.0079]), tensor([0]))
     """
 
     histogram: Tensor
@@ -58,7 +64,7 @@ class HistogramObserver(DMXObserverBase):
         self.register_buffer("max_val", torch.tensor(float("-inf")), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, whose values are counted; the range grows with them.
+        """Count the values of ``x`` in the histogram, and return ``x``; the range grows with them.
 
         Raises:
             CalibrationDataError (ValueError): for NaN and infinities.
@@ -78,8 +84,8 @@ class HistogramObserver(DMXObserverBase):
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """Scale and zero point of the range of about the least square error.
 
-        Both ends are moved inwards, always the one that passes the greater number of bins for the same share of values,
-        until the error of the grid of 2**precision values between them grows.
+        Both ends move inwards until the error of the grid of 2**precision values between them grows. Each step moves
+        the end that passes more bins for the same fraction of values.
 
         Raises:
             ValueError: for a format that has no scale.
@@ -99,7 +105,7 @@ class HistogramObserver(DMXObserverBase):
         return self.min_val + width * first, self.min_val + width * (last + 1)
 
     def extra_repr(self) -> str:
-        """The ends of the integers and of what was seen."""
+        """The ends of the integers and of the observed range."""
         return f"{super().extra_repr()}, min_val={float(self.min_val)}, max_val={float(self.max_val)}"
 
 

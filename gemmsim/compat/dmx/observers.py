@@ -1,4 +1,4 @@
-"""d-Matrix's observers: modules that see tensors and say the scale and zero point of a cast to fixed point."""
+"""d-Matrix's observers: modules that observe tensors and compute the scale and zero point of a cast to fixed point."""
 
 from __future__ import annotations
 
@@ -21,19 +21,24 @@ PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
 
 class DMXObserverBase(Emulated, nn.Module):
-    """What observers share: the format, the scheme, and the parameters from ends of a range.
+    """The base class of observers: the format, the scheme, and the parameters computed from the ends of a range.
 
     Args:
-        dtype: the ``Format`` that will be cast to, its shorthand, or ``torch.float32`` for ``SAME``.
+        dtype: the ``Format`` of the cast, its shorthand, or ``torch.float32`` for ``SAME``.
         qscheme: ``torch.per_tensor_affine``, ``per_tensor_symmetric``, ``per_channel_affine`` or
             ``per_channel_symmetric``.
         ch_axis: the dimension of the channels.
         eps: the least scale.
 
-    ``quant_min`` and ``quant_max`` are the ends of ``FixedPoint`` with fraction 0 and clamp, None of other formats.
+    ``quant_min`` and ``quant_max`` are the ends of ``FixedPoint`` with fraction 0 and clamp, None for other formats.
 
     Raises:
         TypeError: for another kind of format. NotImplementedError: for another scheme.
+
+    Example:
+        >>> from gemmsim.compat.dmx.compressor.numerical import observer
+        >>> issubclass(observer.MinMaxObserver, observer.DMXObserverBase)
+        True
     """
 
     eps: Tensor
@@ -65,15 +70,15 @@ class DMXObserverBase(Emulated, nn.Module):
 
     @property
     def is_per_channel(self) -> bool:
-        """Whether each index of ``ch_axis`` has parameters of its own."""
+        """Whether each index of ``ch_axis`` has its own parameters."""
         return self.qscheme in PER_CHANNEL
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` itself, which is taken in."""
+        """Observe ``x``, and return it."""
         raise NotImplementedError(f"{type(self).__name__}.forward: use one of the observers.")
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale (float32) and zero point (int64) of what was seen, one or one for each channel; 1 and 0 at first."""
+        """Scale (float32) and zero point (int64) of the observed range, or of each channel's; 1 and 0 at first."""
         raise NotImplementedError(f"{type(self).__name__}.calculate_qparams: use one of the observers.")
 
     def _qparams(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,7 +111,12 @@ class DMXObserverBase(Emulated, nn.Module):
 
 
 class DummyObserver(DMXObserverBase):
-    """Sees nothing: scale 1 and zero point 0."""
+    """Observes nothing: scale 1 and zero point 0.
+
+    Example:
+        >>> gs.compat.dmx.DummyObserver().calculate_qparams()
+        (tensor([1.]), tensor([0]))
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """``x``."""
@@ -118,10 +128,16 @@ class DummyObserver(DMXObserverBase):
 
 
 class MinMaxObserver(DMXObserverBase):
-    """The least and the largest value of all tensors seen, of the tensor or of each channel.
+    """The least and the largest value of all observed tensors, for the tensor or for each channel.
 
     Args:
         dtype, qscheme, ch_axis, eps: as for ``DMXObserverBase``.
+
+    Example:
+        >>> observer = gs.compat.dmx.MinMaxObserver(qscheme=torch.per_tensor_symmetric)
+        >>> observed = observer(torch.tensor([-127.0, 3.0]))
+        >>> observer.calculate_qparams()
+        (tensor([1.]), tensor([0]))
     """
 
     min_val: Tensor
@@ -139,7 +155,7 @@ class MinMaxObserver(DMXObserverBase):
         self.register_buffer("max_val", torch.tensor(float("-inf")), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x``, whose ends are taken in; empty tensors have none.
+        """Observe the least and the largest value of ``x``, and return ``x``; empty tensors have none.
 
         Raises:
             CalibrationDataError (ValueError): for NaN and infinities.
@@ -157,7 +173,7 @@ class MinMaxObserver(DMXObserverBase):
         return x
 
     def calculate_qparams(self) -> tuple[Tensor, Tensor]:
-        """Scale and zero point of the range seen.
+        """The scale and the zero point of the observed range.
 
         Raises:
             ValueError: for a format that has no scale.
@@ -167,12 +183,12 @@ class MinMaxObserver(DMXObserverBase):
         return self._qparams(self.min_val, self.max_val)
 
     def reset_min_max_vals(self) -> None:
-        """Forget what was seen."""
+        """Forget the observed range."""
         self.min_val = torch.full((), float("inf"), device=self.min_val.device)
         self.max_val = torch.full((), float("-inf"), device=self.max_val.device)
 
     def extra_repr(self) -> str:
-        """The ends of the integers and of what was seen."""
+        """The ends of the integers and of the observed range."""
         return f"{super().extra_repr()}, min_val={self.min_val.tolist()}, max_val={self.max_val.tolist()}"
 
 

@@ -33,7 +33,7 @@ def fields_of(text: str) -> tuple[str, dict[str, Any]]:
     """The kind that ``text`` names and its constructor arguments; nested formats stay text.
 
     Raises:
-        ValueError: for text that is no shorthand, or has an unknown rounding.
+        ValueError: for text that is not a shorthand, or has an unknown rounding.
     """
     if not isinstance(text, str):
         raise ValueError(f"format shorthand {text!r}; allowed: text.\n  Try 'BFP[8|8]{{64}}(SN)'.")

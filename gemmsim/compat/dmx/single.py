@@ -42,10 +42,16 @@ def check_rounding(owner: str, rounding: str) -> str:
 
 
 class Format(ABC):
-    """A number format that tensors are cast to. Formats compare and hash by their shorthand, and pickle.
+    """A number format that tensors are cast to. Formats compare and hash by their shorthand, and can be pickled.
 
-    Abstract: a format of one's own defines ``cast``. ``str(format)`` is also the operand format of a
-    ``gemmsim.GemmSpec``: ``f"{fmt} : fp32"``; so is ``operand``.
+    Abstract: your own format defines ``cast``. ``str(format)`` is also the operand format of a ``gemmsim.GemmSpec``:
+    ``f"{fmt} : fp32"``; so is ``operand``.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> fmt = dmx.Format.from_shorthand("BFP[8|8]{64}(SN)")
+        >>> gs.GemmSpec.parse(f"{fmt} : fp32"), fmt.bit_precision
+        (GemmSpec.parse('bfp(8,64,inf) : e8m23'), 8.125)
     """
 
     blocked: ClassVar[bool] = False
@@ -60,12 +66,12 @@ class Format(ABC):
 
     @property
     def bytes_per_elem(self) -> float | None:
-        """Stored bytes to an element."""
+        """Stored bytes for each element."""
         raise NotImplementedError(f"{type(self).__name__}.bytes_per_elem: use one of the formats.")
 
     @property
     def bit_precision(self) -> float | None:
-        """Stored bits to an element."""
+        """Stored bits for each element."""
         raise NotImplementedError(f"{type(self).__name__}.bit_precision: use one of the formats.")
 
     @property
@@ -107,7 +113,7 @@ class Format(ABC):
 
 
 def quantized(x: Tensor, target: Cast | TensorFormat, generator: torch.Generator | None) -> Tensor:
-    """``x`` as float32, rounded, without a gradient. Draws come from ``generator``."""
+    """``x`` as float32, rounded, without a gradient. Random bits come from ``generator``."""
     seed = None
     if generator is not None and target.is_stochastic:
         seed = int(torch.randint(0, 2**63 - 1, (), generator=generator))
@@ -115,7 +121,7 @@ def quantized(x: Tensor, target: Cast | TensorFormat, generator: torch.Generator
 
 
 def check_cast(owner: str, x: Tensor, rounding: str, bug_compatible: bool) -> None:
-    """``TypeError`` for what is no float tensor; ``ValueError`` for random draws that nobody can repeat."""
+    """``TypeError`` unless ``x`` is a float tensor; ``ValueError`` for stochastic rounding with ``bug_compatible``."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"{owner}.cast of {kind}; allowed: float tensors.\n  Use x.float().")
@@ -128,7 +134,13 @@ def check_cast(owner: str, x: Tensor, rounding: str, bug_compatible: bool) -> No
 
 
 class Same(Format):
-    """No rounding."""
+    """No rounding.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.Same().cast(torch.tensor([0.3]))
+        tensor([0.3000])
+    """
 
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
@@ -138,12 +150,12 @@ class Same(Format):
 
     @property
     def bytes_per_elem(self) -> None:
-        """None: that of whatever is cast."""
+        """None: that of the input."""
         return None
 
     @property
     def bit_precision(self) -> None:
-        """None: that of whatever is cast."""
+        """None: that of the input."""
         return None
 
     def __repr__(self) -> str:
@@ -156,12 +168,17 @@ class FixedPoint(Format):
     Args:
         precision: 1 to 24.
         fraction: binary places; negative for multiples of powers of two.
-        clamp: values beyond the largest become it, infinities too; else the grid has no bounds.
-        symmetric: no lowest integer -2**(precision-1).
+        clamp: values beyond the largest, including infinities, become the largest. Without it the grid has no bounds.
+        symmetric: without the lowest integer -2**(precision-1).
         rounding: nearest (ties to even), up, down or stochastic.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.FixedPoint(8, 4), dmx.FixedPoint(8, 4).cast(torch.tensor([0.3, 100.0]))
+        (XP[8,+4](CSN), tensor([0.3125, 7.9375]))
     """
 
     def __init__(
@@ -175,10 +192,10 @@ class FixedPoint(Format):
     def cast(
         self, x: Tensor, *args: Any, bug_compatible: bool = False, generator: torch.Generator | None = None
     ) -> Any:
-        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as the peer rounds them.
+        """``x`` on this grid, float32. NaN stays; zero is +0. ``bug_compatible``: ties as in dmx-compressor.
 
         Raises:
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
             ValueError: for ``bug_compatible`` with a stochastic rounding.
         """
         check_cast("FixedPoint", x, self.rounding, bug_compatible)
@@ -216,12 +233,17 @@ class FloatingPoint(Format):
         mantissa: significand bits after the leading one, 0 to 23.
         exponent: 1 to 8.
         bias: -128 + 2**exponent to 127, exactly 127 for eight exponent bits; None is 2**(exponent-1) - 1.
-        flush_subnormal: magnitudes below 2**(1-bias) become zero, before they are rounded.
+        flush_subnormal: magnitudes below 2**(1-bias) become zero before they are rounded.
         unsigned: the absolute value is returned.
         rounding: nearest (ties to even), up, down or stochastic.
 
     Raises:
         ValueError: for numbers out of range.
+
+    Example:
+        >>> from gemmsim.compat import dmx
+        >>> dmx.FloatingPoint(3, 4), dmx.FloatingPoint(3, 4).cast(torch.tensor([0.7, 1000.0]))
+        (FP[1|4|3,7](FN), tensor([  0.6875, 480.0000]))
     """
 
     def __init__(
@@ -246,11 +268,11 @@ class FloatingPoint(Format):
     ) -> Any:
         """``x`` in this format, float32; float32 as FLOAT32 and float16 as FP[1|5|10,15](_N) is returned as it is.
 
-        Beyond the largest number it is that number, infinities too (infinity with eight exponent bits); NaN stays;
-        zero is +0. ``bug_compatible``: with the peer's departures, docs/reference/compat/dmx.md.
+        Values beyond the largest number become it, including infinities (infinity with eight exponent bits). NaN stays;
+        zero is +0. ``bug_compatible``: the bits of dmx-compressor 0.1.11, docs/reference/compat/dmx.md.
 
         Raises:
-            TypeError: for a tensor of other numbers.
+            TypeError: for tensors that are not float.
             ValueError: for ``bug_compatible`` with another rounding than nearest, or 23 bits of mantissa.
         """
         check_cast("FloatingPoint", x, self.rounding, bug_compatible)

@@ -203,13 +203,18 @@ def _apply(function: Any, input: Tensor, mx_specs: Any, *rest: Any, inplace: boo
 
 
 def softmax(input: Tensor, dim: int = -1, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """Softmax along ``dim``, every step rounded to the element-wise format; ``mx_specs`` None is PyTorch's.
+    """Softmax along ``dim``, every step rounded to the element-wise format. With ``mx_specs`` None it is PyTorch's.
 
-    With ``softmax_exp2`` powers of 2. NaN and infinities are PyTorch's: a row of -inf alone is NaN.
+    With ``softmax_exp2`` it uses powers of 2. NaN and infinities give PyTorch's results: a row of only -inf is NaN.
 
     Raises:
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for settings that mean nothing; with ``MX_ASSERT=True`` in the environment for None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.softmax(torch.tensor([0.0, 1.0]), mx_specs={"bfloat": 12})
+        tensor([0.2812, 0.7500])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
@@ -219,19 +224,37 @@ def softmax(input: Tensor, dim: int = -1, mx_specs: Any = None, name: str | None
 
 
 def sigmoid(input: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """1 / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``."""
+    """1 / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.sigmoid(torch.tensor([-1.0, 1.0]), mx_specs={"bfloat": 12})
+        tensor([0.2812, 0.7500])
+    """
     mx_assert_test(mx_specs)
     return _sigmoid(input) if mx_specs is None else _apply(_Sigmoid, input, mx_specs)
 
 
 def tanh(input: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """tanh x of the rounded x, rounded; ``mx_specs`` and errors as ``softmax``."""
+    """tanh x of the rounded x, rounded; ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.tanh(torch.tensor([-1.0, 1.0]), mx_specs={"bfloat": 12})
+        tensor([-0.7500,  0.7500])
+    """
     mx_assert_test(mx_specs)
     return _tanh(input) if mx_specs is None else _apply(_Tanh, input, mx_specs)
 
 
 def relu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """max(x, 0), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``."""
+    """max(x, 0), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.relu(torch.tensor([-1.0, 1.3]), mx_specs={"bfloat": 12})
+        tensor([0.0000, 1.2500])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _relu(input, inplace)
@@ -239,7 +262,13 @@ def relu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str |
 
 
 def relu6(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """min(max(x, 0), 6), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``."""
+    """min(max(x, 0), 6), rounded; NaN stays. ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.relu6(torch.tensor([-1.0, 1.3, 8.0]), mx_specs={"bfloat": 12})
+        tensor([0.0000, 1.2500, 6.0000])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _relu6(input, inplace)
@@ -253,7 +282,13 @@ def leaky_relu(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """The rounded x, times ``negative_slope`` where it is negative, rounded; ``mx_specs`` and errors as ``softmax``."""
+    """The rounded x, times ``negative_slope`` where it is negative, rounded; ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.leaky_relu(torch.tensor([-1.0, 1.3]), 0.1, mx_specs={"bfloat": 12})
+        tensor([-0.1016,  1.2500])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _leaky_relu(input, negative_slope, inplace)
@@ -261,7 +296,13 @@ def leaky_relu(
 
 
 def silu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """x / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``."""
+    """x / (1 + e^-x), every step rounded; ``mx_specs`` and errors as ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.silu(torch.tensor([-1.0, 1.0]), mx_specs={"bfloat": 12})
+        tensor([-0.2812,  0.7500])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _silu(input, inplace)
@@ -271,7 +312,13 @@ def silu(input: Tensor, inplace: bool = False, mx_specs: Any = None, name: str |
 def gelu(input: Tensor, mx_specs: Any = None, first_order_gelu: bool = False, name: str | None = None) -> Tensor:
     """x times the logistic function of 1.59375 (x + 0.044677734 x^3), every step rounded; errors as ``softmax``.
 
-    With ``first_order_gelu`` of 1.703125 x, also where ``mx_specs`` is None (which is PyTorch's exact gelu otherwise).
+    With ``first_order_gelu`` it is x times the logistic function of 1.703125 x, also where ``mx_specs`` is None (which
+    otherwise gives PyTorch's exact gelu).
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.gelu(torch.tensor([-1.0, 1.0]), mx_specs={"bfloat": 12})
+        tensor([-0.1719,  0.8125])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None and not first_order_gelu:
@@ -280,7 +327,13 @@ def gelu(input: Tensor, mx_specs: Any = None, first_order_gelu: bool = False, na
 
 
 class Softmax(Specified, torch.nn.Softmax):
-    """``torch.nn.Softmax`` through ``softmax``."""
+    """``torch.nn.Softmax`` through ``softmax``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.Softmax(0, mx_specs={"bfloat": 12})(torch.tensor([0.0, 1.0]))
+        tensor([0.2812, 0.7500])
+    """
 
     def __init__(self, dim: int | None = None, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(dim)
@@ -294,7 +347,13 @@ class Softmax(Specified, torch.nn.Softmax):
 
 
 class Sigmoid(Specified, torch.nn.Sigmoid):
-    """``torch.nn.Sigmoid`` through ``sigmoid``."""
+    """``torch.nn.Sigmoid`` through ``sigmoid``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.Sigmoid(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.0]))
+        tensor([0.2812, 0.7500])
+    """
 
     def __init__(self, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__()
@@ -306,7 +365,13 @@ class Sigmoid(Specified, torch.nn.Sigmoid):
 
 
 class Tanh(Specified, torch.nn.Tanh):
-    """``torch.nn.Tanh`` through ``tanh``."""
+    """``torch.nn.Tanh`` through ``tanh``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.Tanh(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.0]))
+        tensor([-0.7500,  0.7500])
+    """
 
     def __init__(self, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__()
@@ -318,7 +383,13 @@ class Tanh(Specified, torch.nn.Tanh):
 
 
 class ReLU(Specified, torch.nn.ReLU):
-    """``torch.nn.ReLU`` through ``relu``."""
+    """``torch.nn.ReLU`` through ``relu``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.ReLU(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.3]))
+        tensor([0.0000, 1.2500])
+    """
 
     def __init__(self, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(inplace)
@@ -330,7 +401,13 @@ class ReLU(Specified, torch.nn.ReLU):
 
 
 class ReLU6(Specified, torch.nn.ReLU6):
-    """``torch.nn.ReLU6`` through ``relu6``."""
+    """``torch.nn.ReLU6`` through ``relu6``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.ReLU6(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.3, 8.0]))
+        tensor([0.0000, 1.2500, 6.0000])
+    """
 
     def __init__(self, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(inplace)
@@ -342,7 +419,13 @@ class ReLU6(Specified, torch.nn.ReLU6):
 
 
 class LeakyReLU(Specified, torch.nn.LeakyReLU):
-    """``torch.nn.LeakyReLU`` through ``leaky_relu``."""
+    """``torch.nn.LeakyReLU`` through ``leaky_relu``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.LeakyReLU(0.1, mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.3]))
+        tensor([-0.1016,  1.2500])
+    """
 
     def __init__(
         self, negative_slope: float = 0.01, inplace: bool = False, mx_specs: Any = None, name: str | None = None
@@ -358,7 +441,13 @@ class LeakyReLU(Specified, torch.nn.LeakyReLU):
 
 
 class SiLU(Specified, torch.nn.SiLU):
-    """``torch.nn.SiLU`` through ``silu``."""
+    """``torch.nn.SiLU`` through ``silu``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.SiLU(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.0]))
+        tensor([-0.2812,  0.7500])
+    """
 
     def __init__(self, inplace: bool = False, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(inplace)
@@ -370,7 +459,13 @@ class SiLU(Specified, torch.nn.SiLU):
 
 
 class GELU(Specified, torch.nn.GELU):
-    """``torch.nn.GELU`` through ``gelu``; without settings PyTorch's with ``approximate="tanh"``."""
+    """``torch.nn.GELU`` through ``gelu``. Without settings it is PyTorch's with ``approximate="tanh"``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.GELU(mx_specs={"bfloat": 12})(torch.tensor([-1.0, 1.0]))
+        tensor([-0.1719,  0.8125])
+    """
 
     def __init__(self, mx_specs: Any = None, first_order_gelu: bool = False, name: str | None = None) -> None:
         super().__init__(approximate="tanh")

@@ -55,12 +55,19 @@ class _Pool(torch.autograd.Function):
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: Any, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """Means of windows, ``output_size`` of them: a number, a pair, None for the input's size. None is PyTorch's.
+    """The means of ``output_size`` windows: a number, a pair, or None for the input's size.
+
+    With ``mx_specs`` None it is PyTorch's.
 
     Raises:
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for other sizes and inputs not of 4 dimensions; for settings that mean nothing; with
             ``MX_ASSERT=True`` in the environment for ``mx_specs`` None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.adaptive_avg_pool2d(torch.tensor([[[[1.0, 1.3]]]]), 1, mx_specs={"bfloat": 12})
+        tensor([[[[1.1250]]]])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
@@ -76,7 +83,13 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Any, mx_specs: Any = None, n
 
 
 class AdaptiveAvgPool2d(Specified, torch.nn.AdaptiveAvgPool2d):
-    """``torch.nn.AdaptiveAvgPool2d`` through ``adaptive_avg_pool2d``."""
+    """``torch.nn.AdaptiveAvgPool2d`` through ``adaptive_avg_pool2d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.AdaptiveAvgPool2d(1, mx_specs={"bfloat": 12})(torch.tensor([[[[1.0, 1.3]]]]))
+        tensor([[[[1.1250]]]])
+    """
 
     def __init__(self, output_size: Any, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(output_size)

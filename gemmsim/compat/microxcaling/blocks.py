@@ -65,6 +65,11 @@ def _quantize_mx(
         AssertionError: for ``scale_bits`` below 1.
         DTypeError: for integers.
         Exception: for unknown names, and blocks without axes.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx._quantize_mx(torch.tensor([0.3, 1.0, 30.0, 100.0]), 8, "fp4_e2m1", axes=[0], block_size=2)
+        tensor([ 0.2500,  1.0000, 32.0000, 96.0000])
     """
     if elem_format is None:
         return A
@@ -169,9 +174,15 @@ def quantize_mx_op(
     round: str = "nearest",
     expand_and_reshape: bool = False,
 ) -> Tensor:
-    """``_quantize_mx`` with the block size, bits of scale, method and flush of ``mx_specs``; no gradient.
+    """``_quantize_mx`` with the block size, bits of scale, method and flush of ``mx_specs``; it has no gradient.
 
     ``elem_format`` None returns ``A``. ``expand_and_reshape`` changes nothing, as in microxcaling.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = mx.MxSpecs(scale_bits=8, block_size=2)
+        >>> mx.quantize_mx_op(torch.tensor([0.3, 1.0, 30.0, 100.0]), specs, "fp4_e2m1", axes=0)
+        tensor([ 0.2500,  1.0000, 32.0000, 96.0000])
     """
     mx_assert_test(mx_specs)
     if elem_format is None:

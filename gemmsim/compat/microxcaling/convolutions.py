@@ -113,14 +113,20 @@ def conv1d(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``torch.nn.functional.conv1d`` with rounded operands and result; ``mx_specs`` None is PyTorch's.
+    """``torch.nn.functional.conv1d`` with rounded operands and result. With ``mx_specs`` None it is PyTorch's.
 
-    Blocks lie along the input channels, for W's gradient along the batch, for x's along the output channels. The
+    Blocks lie along the input channels, for W's gradient along the batch, and for x's along the output channels. The
     backward pass has the forward formats, and blocks are always rounded to nearest (ties away), as in microxcaling.
 
     Raises:
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for settings that mean nothing; with ``MX_ASSERT=True`` in the environment for None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "fp4_e2m1", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.conv1d(torch.full((1, 1, 3), 1.3), torch.ones(1, 1, 2), mx_specs=specs)
+        tensor([[[3., 3.]]])
     """
     return _conv(1, input, weight, bias, (stride, padding, dilation, groups), mx_specs)
 
@@ -136,7 +142,14 @@ def conv2d(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``conv1d`` of two spatial dimensions."""
+    """``conv1d`` with two spatial dimensions.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "fp4_e2m1", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.conv2d(torch.full((1, 1, 2, 3), 1.3), torch.ones(1, 1, 2, 2), mx_specs=specs)
+        tensor([[[[6., 6.]]]])
+    """
     return _conv(2, input, weight, bias, (stride, padding, dilation, groups), mx_specs)
 
 
@@ -151,7 +164,14 @@ def conv3d(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``conv1d`` of three spatial dimensions."""
+    """``conv1d`` with three spatial dimensions.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "fp4_e2m1", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.conv3d(torch.full((1, 1, 1, 2, 3), 1.3), torch.ones(1, 1, 1, 2, 2), mx_specs=specs)
+        tensor([[[[[6., 6.]]]]])
+    """
     return _conv(3, input, weight, bias, (stride, padding, dilation, groups), mx_specs)
 
 
@@ -167,8 +187,18 @@ def conv_transpose2d(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """``torch.nn.functional.conv_transpose2d`` likewise: blocks along the input channels, for W's gradient along the
-    batch, for x's along the output channels. Errors as ``conv1d``."""
+    """``torch.nn.functional.conv_transpose2d`` with rounded operands and result.
+
+    With ``mx_specs`` None it is PyTorch's. Blocks lie along the input channels, for W's gradient along the batch, and
+    for x's along the output channels. Errors are those of ``conv1d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "fp4_e2m1", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.conv_transpose2d(torch.full((1, 1, 1, 1), 1.3), torch.ones(1, 1, 2, 2), mx_specs=specs)
+        tensor([[[[1.5000, 1.5000],
+                  [1.5000, 1.5000]]]])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -209,19 +239,47 @@ class _ConvModule(Specified):
 
 
 class Conv1d(_ConvModule, torch.nn.Conv1d):
-    """``torch.nn.Conv1d`` through ``conv1d``."""
+    """``torch.nn.Conv1d`` through ``conv1d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "int8", "scale_bits": 8}
+        >>> mx.Conv1d(2, 3, 3, mx_specs=specs)(torch.ones(1, 2, 8)).shape
+        torch.Size([1, 3, 6])
+    """
 
 
 class Conv2d(_ConvModule, torch.nn.Conv2d):
-    """``torch.nn.Conv2d`` through ``conv2d``."""
+    """``torch.nn.Conv2d`` through ``conv2d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "int8", "scale_bits": 8}
+        >>> mx.Conv2d(2, 3, 3, mx_specs=specs)(torch.ones(1, 2, 8, 8)).shape
+        torch.Size([1, 3, 6, 6])
+    """
 
 
 class Conv3d(_ConvModule, torch.nn.Conv3d):
-    """``torch.nn.Conv3d`` through ``conv3d``."""
+    """``torch.nn.Conv3d`` through ``conv3d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "int8", "scale_bits": 8}
+        >>> mx.Conv3d(2, 3, 3, mx_specs=specs)(torch.ones(1, 2, 4, 4, 4)).shape
+        torch.Size([1, 3, 2, 2, 2])
+    """
 
 
 class ConvTranspose2d(Specified, torch.nn.ConvTranspose2d):
-    """``torch.nn.ConvTranspose2d`` through ``conv_transpose2d``."""
+    """``torch.nn.ConvTranspose2d`` through ``conv_transpose2d``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "int8", "scale_bits": 8}
+        >>> mx.ConvTranspose2d(2, 3, 3, mx_specs=specs)(torch.ones(1, 2, 8, 8)).shape
+        torch.Size([1, 3, 10, 10])
+    """
 
     def __init__(
         self,

@@ -61,6 +61,11 @@ def _quantize_elemwise_core(
 
     Raises:
         Exception: for an unknown ``round``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx._quantize_elemwise_core(torch.tensor([1.3, 100.0]), bits=5, exp_bits=4, max_norm=240.0)
+        tensor([  1.2500, 104.0000])
     """
     if round not in ROUNDS:
         raise Exception(f"Unrecognized round method {round}; allowed: {', '.join(ROUNDS)}")
@@ -96,7 +101,13 @@ def _quantize_elemwise(
     saturate_normals: bool = False,
     allow_denorm: bool = True,
 ) -> Tensor:
-    """``A`` in an element format, without a shared exponent; None returns ``A``."""
+    """``A`` in an element format, without a shared exponent; None returns ``A``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx._quantize_elemwise(torch.tensor([1.3, 100.0]), "fp8_e4m3")
+        tensor([  1.2500, 104.0000])
+    """
     if elem_format is None:
         return A
     ebits, mbits, _, max_norm, _ = _get_format_params(elem_format)
@@ -106,7 +117,13 @@ def _quantize_elemwise(
 def _quantize_bfloat(
     A: Tensor, bfloat: int, round: str = "nearest", custom_cuda: bool = False, allow_denorm: bool = True
 ) -> Tensor:
-    """``A`` in ``bfloat`` bits of which 8 are the exponent's; 0 and 32 return ``A``. Overflow is infinite."""
+    """``A`` in ``bfloat`` bits of which 8 are the exponent's; 0 and 32 return ``A``. Overflow is infinite.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx._quantize_bfloat(torch.tensor([1.3, 100.0]), bfloat=12)
+        tensor([  1.2500, 104.0000])
+    """
     if bfloat in (0, 32):
         return A
     bits = bfloat - 7
@@ -122,7 +139,13 @@ def _quantize_fp(
     custom_cuda: bool = False,
     allow_denorm: bool = True,
 ) -> Tensor:
-    """``A`` in an IEEE-like format; ``mantissa_bits`` are the trailing ones. None returns ``A``; overflow is inf."""
+    """``A`` in an IEEE-like format; ``mantissa_bits`` are the trailing ones. None returns ``A``; overflow is inf.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx._quantize_fp(torch.tensor([1.3, 1e6]), exp_bits=5, mantissa_bits=2)
+        tensor([1.2500,    inf])
+    """
     if exp_bits is None or mantissa_bits is None:
         return A
     bits = mantissa_bits + 2
@@ -133,10 +156,17 @@ def _quantize_fp(
 
 
 def quantize_elemwise_op(A: Tensor, mx_specs: Any, round: str | None = None) -> Tensor:
-    """``A`` rounded as ``bfloat`` or ``fp`` of ``mx_specs`` says; neither, or None, returns ``A``. No gradient.
+    """``A`` rounded as ``bfloat`` or ``fp`` of ``mx_specs`` says; without both, or with None, ``A`` itself.
+
+    It has no gradient.
 
     Raises:
         ValueError: for both set, and for widths without a significand bit (bfloat up to 9, fp up to 6).
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.quantize_elemwise_op(torch.tensor([1.3, 100.0]), mx.MxSpecs(bfloat=12))
+        tensor([  1.2500, 104.0000])
     """
     if mx_specs is None:
         return A
@@ -172,7 +202,13 @@ class _QuantizeBfloat(torch.autograd.Function):
 
 
 def quantize_bfloat(x: Tensor, mx_specs: Any, round: str | None = None) -> Tensor:
-    """``quantize_elemwise_op`` whose gradient is rounded in the same way; ``mx_specs`` None returns ``x``."""
+    """``quantize_elemwise_op`` with a gradient that is rounded in the same way; ``mx_specs`` None returns ``x``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.quantize_bfloat(torch.tensor([1.3, 100.0]), mx.MxSpecs(bfloat=12))
+        tensor([  1.2500, 104.0000])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return x

@@ -13,7 +13,13 @@ FP32_MIN_NORMAL = 2.0**-126
 
 
 class RoundingMode(IntEnum):
-    """Roundings, by microxcaling's numbers. ``nearest`` has ties away from zero, ``floor`` is toward zero."""
+    """Roundings with microxcaling's numbers. ``nearest`` has ties away from zero; ``floor`` rounds toward zero.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.RoundingMode.string_enums()
+        ['nearest', 'floor', 'even']
+    """
 
     nearest = 0
     floor = 1
@@ -26,7 +32,13 @@ class RoundingMode(IntEnum):
 
 
 class ElemFormat(Enum):
-    """Element formats, by microxcaling's numbers; ``fp4``, ``fp16`` and ``bf16`` are second names."""
+    """Element formats with microxcaling's numbers; ``fp4``, ``fp16`` and ``bf16`` are second names.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.ElemFormat.from_str("fp4")
+        <ElemFormat.fp4: 8>
+    """
 
     int8 = 1
     int4 = 2
@@ -44,7 +56,7 @@ class ElemFormat(Enum):
 
     @staticmethod
     def from_str(s: str) -> ElemFormat:
-        """The format called ``s``, in any case.
+        """The format named ``s``; upper and lower case are the same.
 
         Raises:
             AssertionError: for None.

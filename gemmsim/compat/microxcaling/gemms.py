@@ -129,14 +129,20 @@ class _ProductFunction(torch.autograd.Function):
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, mx_specs: Any = None, name: str | None = None
 ) -> Tensor:
-    """``torch.nn.functional.linear`` with rounded operands and result; ``mx_specs`` None is PyTorch's.
+    """``torch.nn.functional.linear`` with rounded operands and result. With ``mx_specs`` None it is PyTorch's.
 
     The forward product and x's gradient have blocks along their sums; W's gradient has them along the second-last
-    axis. The bias is added to the rounded product and the sum rounded again.
+    axis. The bias is added to the rounded product, and the sum is rounded again.
 
     Raises:
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for settings that mean nothing; with ``MX_ASSERT=True`` in the environment for None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "fp4_e2m1", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.linear(torch.full((1, 3), 1.3), torch.ones(1, 3), mx_specs=specs)
+        tensor([[4.5000]])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
@@ -155,10 +161,16 @@ def matmul(
 ) -> Tensor:
     """``torch.matmul`` of matrices and batches, plus ``bias``; errors as ``linear``.
 
-    ``mode_config`` says for each operand whether it has the format of activations or of weights: "aa", "aw", "wa".
+    ``mode_config`` says whether each operand has the format of activations or of weights: "aa", "aw" or "wa".
 
     Raises:
         AssertionError: for another ``mode_config``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.matmul(torch.full((1, 3), 1.3), torch.ones(3, 1), mx_specs=specs, mode_config="aw")
+        tensor([[4.5000]])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
@@ -173,7 +185,14 @@ def matmul(
 
 
 def bmm(in1: Tensor, in2: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """``torch.bmm`` of activations; errors as ``linear``."""
+    """``torch.bmm`` of activations; errors as ``linear``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.bmm(torch.full((1, 1, 3), 1.3), torch.ones(1, 3, 1), mx_specs=specs)
+        tensor([[[4.5000]]])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _bmm(in1, in2)
@@ -182,7 +201,14 @@ def bmm(in1: Tensor, in2: Tensor, mx_specs: Any = None, name: str | None = None)
 
 
 def addmm(bias: Tensor, in1: Tensor, in2: Tensor, mx_specs: Any = None, name: str | None = None) -> Tensor:
-    """``matmul`` with the bias first."""
+    """``matmul`` with the bias first.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"a_elem_format": "fp4_e2m1", "scale_bits": 8}
+        >>> mx.addmm(torch.ones(1), torch.full((1, 3), 1.3), torch.ones(3, 1), mx_specs=specs)
+        tensor([[5.5000]])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _addmm(bias, in1, in2)
@@ -190,7 +216,14 @@ def addmm(bias: Tensor, in1: Tensor, in2: Tensor, mx_specs: Any = None, name: st
 
 
 class Linear(Specified, torch.nn.Linear):
-    """``torch.nn.Linear`` through ``linear``."""
+    """``torch.nn.Linear`` through ``linear``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = {"w_elem_format": "int8", "a_elem_format": "int8", "scale_bits": 8, "block_size": 32}
+        >>> mx.Linear(32, 16, mx_specs=specs)(torch.ones(4, 32)).shape
+        torch.Size([4, 16])
+    """
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, mx_specs: Any = None, name: str | None = None

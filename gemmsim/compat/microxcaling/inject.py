@@ -80,11 +80,18 @@ def _class_with_specs(kind: type[torch.nn.Module], mx_specs: Any) -> type[torch.
 
 
 def inject_pyt_ops(mx_specs: Any) -> None:
-    """Puts the functions and modules of this package, with ``mx_specs``, in the places of PyTorch's.
+    """Replace PyTorch's functions and modules by those of this package, with ``mx_specs``.
 
-    For the whole process and for good: names in ``torch``, ``torch.nn.functional`` and ``torch.nn``. Operators such as
-    ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument converts the result. PyTorch's fused attention and
-    encoder layers (``torch.backends.mha``), which call none of these functions, are switched off.
+    The change affects the whole process and cannot be undone: names in ``torch``, ``torch.nn.functional`` and
+    ``torch.nn`` are replaced. Operators such as ``@`` and methods of tensors stay PyTorch's. A ``dtype`` argument
+    converts the result. PyTorch's fused attention and encoder layers (``torch.backends.mha``), which call none of these
+    functions, are switched off.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.inject_pyt_ops(mx.MxSpecs(bfloat=16))  # doctest: +SKIP
+        >>> torch.nn.functional.linear(torch.ones(1, 3), torch.full((1, 3), 0.3))  # doctest: +SKIP
+        tensor([[0.9023]])
     """
     torch.backends.mha.set_fastpath_enabled(False)
     for name, function in FUNCTION_MAPPING.items():

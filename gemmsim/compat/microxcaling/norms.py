@@ -196,12 +196,17 @@ def layer_norm(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Layer normalisation along the last dimension, every step rounded; ``mx_specs`` None is PyTorch's.
+    """Layer normalisation along the last dimension, every step rounded. With ``mx_specs`` None it is PyTorch's.
 
     Raises:
         AssertionError: for more dimensions than the last.
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for settings that mean nothing; with ``MX_ASSERT=True`` in the environment for None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.layer_norm(torch.tensor([1.0, 2.0, 4.0]), 3, torch.ones(3), torch.zeros(3), mx_specs={"bfloat": 12})
+        tensor([-1.0000, -0.2031,  1.3750])
     """
     mx_assert_test(mx_specs)
     shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
@@ -224,13 +229,21 @@ def batch_norm(
     eps: float = 1e-5,
     mx_specs: Any = None,
 ) -> Tensor:
-    """Batch normalisation over all dimensions but 1, every step rounded; ``mx_specs`` None is PyTorch's.
+    """Batch normalisation over all dimensions except 1, every step rounded. With ``mx_specs`` None it is PyTorch's.
 
     In training the running statistics become ``(1 - momentum) old + momentum new``, rounded; the variance is the biased
     one with ``eps`` added, as in microxcaling.
 
     Raises:
         AssertionError: for missing statistics outside training; otherwise as ``layer_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> x, mean, var = torch.tensor([[1.0], [2.0], [4.0]]), torch.zeros(1), torch.ones(1)
+        >>> mx.batch_norm(x, mean, var, torch.ones(1), torch.zeros(1), is_training=True, mx_specs={"bfloat": 12})
+        tensor([[-1.0000],
+                [-0.2031],
+                [ 1.3750]])
     """
     mx_assert_test(mx_specs)
     if mx_specs is None:
@@ -258,7 +271,14 @@ def group_norm(
     mx_specs: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Group normalisation, every step rounded; ``mx_specs`` None is PyTorch's. Errors as ``layer_norm``."""
+    """Group normalisation, every step rounded. With ``mx_specs`` None it is PyTorch's. Errors as ``layer_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> x = torch.tensor([[[1.0], [2.0], [4.0]]])
+        >>> mx.group_norm(x, 1, torch.ones(3), torch.zeros(3), mx_specs={"bfloat": 12}).flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _group_norm(x, num_groups, weight, bias, eps)
@@ -267,7 +287,13 @@ def group_norm(
 
 
 class LayerNorm(Specified, torch.nn.LayerNorm):
-    """``torch.nn.LayerNorm`` through ``layer_norm``; ``eps`` is 1e-12 by default."""
+    """``torch.nn.LayerNorm`` through ``layer_norm``; ``eps`` is 1e-12 by default.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.LayerNorm(3, mx_specs={"bfloat": 12})(torch.tensor([1.0, 2.0, 4.0])).detach()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
     def __init__(self, hidden_size: Any, eps: float = 1e-12, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(hidden_size, eps)
@@ -281,7 +307,13 @@ class LayerNorm(Specified, torch.nn.LayerNorm):
 
 
 class RMSNorm(Specified, torch.nn.LayerNorm):
-    """x / sqrt(mean(x x) + eps) * weight + bias, every step rounded; without settings in the tensor's own dtype."""
+    """x / sqrt(mean(x x) + eps) * weight + bias, every step rounded. Without settings it is in the tensor's own dtype.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.RMSNorm(3, mx_specs={"bfloat": 12})(torch.tensor([1.0, 2.0, 4.0])).detach()
+        tensor([0.3750, 0.7500, 1.5000])
+    """
 
     def __init__(self, hidden_size: Any, eps: float = 1e-12, mx_specs: Any = None, name: str | None = None) -> None:
         super().__init__(hidden_size, eps)
@@ -320,19 +352,43 @@ class _BatchNorm(Specified):
 
 
 class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):
-    """``torch.nn.BatchNorm1d`` through ``batch_norm``."""
+    """``torch.nn.BatchNorm1d`` through ``batch_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.BatchNorm1d(1, mx_specs={"bfloat": 12})(torch.tensor([[1.0], [2.0], [4.0]])).detach().flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
 
 class BatchNorm2d(_BatchNorm, torch.nn.BatchNorm2d):
-    """``torch.nn.BatchNorm2d`` through ``batch_norm``."""
+    """``torch.nn.BatchNorm2d`` through ``batch_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.BatchNorm2d(1, mx_specs={"bfloat": 12})(torch.tensor([[[[1.0, 2.0, 4.0]]]])).detach().flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
 
 class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):
-    """``torch.nn.BatchNorm3d`` through ``batch_norm``."""
+    """``torch.nn.BatchNorm3d`` through ``batch_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.BatchNorm3d(1, mx_specs={"bfloat": 12})(torch.tensor([[[[[1.0, 2.0, 4.0]]]]])).detach().flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
 
 class GroupNorm(Specified, torch.nn.GroupNorm):
-    """``torch.nn.GroupNorm`` through ``group_norm``."""
+    """``torch.nn.GroupNorm`` through ``group_norm``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.GroupNorm(1, 3, mx_specs={"bfloat": 12})(torch.tensor([[[1.0], [2.0], [4.0]]])).detach().flatten()
+        tensor([-1.0000, -0.2031,  1.3750])
+    """
 
     def __init__(
         self, num_groups: int, num_channels: int, mx_specs: Any = None, name: str | None = None, **kwargs: Any

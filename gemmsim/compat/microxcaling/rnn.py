@@ -19,14 +19,20 @@ _State = tuple[Tensor, Tensor]
 
 
 class LSTM(Specified, torch.nn.LSTM):
-    """``torch.nn.LSTM`` of (L, N, features) tensors through ``linear``, ``sigmoid``, ``tanh``, ``simd_add`` and
-    ``simd_mul``.
+    """``torch.nn.LSTM`` of (L, N, features) tensors, computed with this package's functions.
 
-    The input's products of all times are one ``linear``; each time adds the hidden state's.
+    It calls ``linear``, ``sigmoid``, ``tanh``, ``simd_add`` and ``simd_mul``. One ``linear`` computes the input's
+    products of all times; each time step adds the product of the hidden state.
 
     Raises:
         AssertionError: for ``batch_first`` and ``proj_size``.
         ValueError: in ``forward``, for packed sequences.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> output, (hidden, cell) = mx.LSTM(4, 2, mx_specs={"bfloat": 16})(torch.ones(3, 1, 4))
+        >>> output.shape, hidden.shape
+        (torch.Size([3, 1, 2]), torch.Size([1, 1, 2]))
     """
 
     def __init__(self, *args: Any, mx_specs: Any = None, name: str = "", **kwargs: Any) -> None:
@@ -63,7 +69,7 @@ class LSTM(Specified, torch.nn.LSTM):
 
         Raises:
             ValueError: for a PackedSequence, and for inputs of other than three dimensions.
-            RuntimeError: for sizes that do not go together.
+            RuntimeError: for sizes that do not fit each other.
         """
         if isinstance(input, PackedSequence):
             raise ValueError("LSTM of a PackedSequence; allowed: a tensor (L, N, features). Pad it.")

@@ -168,38 +168,67 @@ def _dims(dim: int | Sequence[int]) -> list[int]:
 
 
 def simd_add(in1: Tensor, in2: Tensor | float, mx_specs: Any = None) -> Tensor:
-    """x1 + x2 of rounded operands, rounded; they broadcast, and ``in2`` may be a number. None is PyTorch's.
+    """The rounded sum of two rounded operands, which broadcast. ``in2`` may be a number.
 
-    Gradients are rounded, and summed over dimensions that were broadcast.
+    Gradients are rounded, and summed over dimensions that were broadcast. With ``mx_specs`` None the sum is PyTorch's.
 
     Raises:
         KeyError: for an unknown key in ``mx_specs``.
         ValueError: for settings that mean nothing; with ``MX_ASSERT=True`` in the environment for None.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_add(torch.tensor([8.0]), torch.tensor([1.3]), mx_specs={"bfloat": 12})
+        tensor([9.])
     """
     mx_assert_test(mx_specs)
     return in1 + in2 if mx_specs is None else _binary(in1, in2, "add", mx_specs)
 
 
 def simd_sub(in1: Tensor, in2: Tensor | float, mx_specs: Any = None) -> Tensor:
-    """x1 - x2; as ``simd_add``."""
+    """x1 - x2; otherwise as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_sub(torch.tensor([8.0]), torch.tensor([0.3]), mx_specs={"bfloat": 12})
+        tensor([7.5000])
+    """
     mx_assert_test(mx_specs)
     return in1 - in2 if mx_specs is None else _binary(in1, in2, "sub", mx_specs)
 
 
 def simd_mul(in1: Tensor, in2: Tensor | float, mx_specs: Any = None) -> Tensor:
-    """x1 x2; as ``simd_add``."""
+    """x1 x2; otherwise as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_mul(torch.tensor([1.3]), torch.tensor([1.3]), mx_specs={"bfloat": 12})
+        tensor([1.6250])
+    """
     mx_assert_test(mx_specs)
     return in1 * in2 if mx_specs is None else _binary(in1, in2, "mul", mx_specs)
 
 
 def simd_div(in1: Tensor, in2: Tensor | float, mx_specs: Any = None) -> Tensor:
-    """x1 / x2; as ``simd_add``."""
+    """x1 / x2; otherwise as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_div(torch.tensor([1.0]), 3.0, mx_specs={"bfloat": 12})
+        tensor([0.3438])
+    """
     mx_assert_test(mx_specs)
     return in1 / in2 if mx_specs is None else _binary(in1, in2, "div", mx_specs)
 
 
 def simd_split(in1: Tensor, mx_specs: Any = None) -> tuple[Tensor, Tensor]:
-    """Twice x; the gradients are rounded, added and rounded. Errors as ``simd_add``."""
+    """Two copies of x; in the backward pass their gradients are rounded, added and rounded. Errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_split(torch.tensor([1.3]), mx_specs={"bfloat": 12})
+        (tensor([1.3000]), tensor([1.3000]))
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return in1, in1
@@ -208,31 +237,61 @@ def simd_split(in1: Tensor, mx_specs: Any = None) -> tuple[Tensor, Tensor]:
 
 
 def simd_square(in1: Tensor, mx_specs: Any = None) -> Tensor:
-    """x x of the rounded x, rounded; errors as ``simd_add``."""
+    """x x of the rounded x, rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_square(torch.tensor([1.3]), mx_specs={"bfloat": 12})
+        tensor([1.6250])
+    """
     mx_assert_test(mx_specs)
     return _square(in1) if mx_specs is None else _unary(in1, "square", mx_specs)
 
 
 def simd_sqrt(in1: Tensor, mx_specs: Any = None) -> Tensor:
-    """The square root of the rounded x, rounded; errors as ``simd_add``."""
+    """The square root of the rounded x, rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_sqrt(torch.tensor([2.0]), mx_specs={"bfloat": 12})
+        tensor([1.3750])
+    """
     mx_assert_test(mx_specs)
     return _sqrt(in1) if mx_specs is None else _unary(in1, "sqrt", mx_specs)
 
 
 def simd_exp(in1: Tensor, mx_specs: Any = None) -> Tensor:
-    """e^x of the rounded x, rounded; errors as ``simd_add``."""
+    """e^x of the rounded x, rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_exp(torch.tensor([1.0]), mx_specs={"bfloat": 12})
+        tensor([2.7500])
+    """
     mx_assert_test(mx_specs)
     return _exp(in1) if mx_specs is None else _unary(in1, "exp", mx_specs)
 
 
 def simd_log(in1: Tensor, mx_specs: Any = None) -> Tensor:
-    """ln x of the rounded x, rounded; errors as ``simd_add``."""
+    """ln x of the rounded x, rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_log(torch.tensor([2.0]), mx_specs={"bfloat": 12})
+        tensor([0.6875])
+    """
     mx_assert_test(mx_specs)
     return _log(in1) if mx_specs is None else _unary(in1, "log", mx_specs)
 
 
 def simd_reduce_sum(in1: Tensor, dim: int | Sequence[int], keepdim: bool = False, mx_specs: Any = None) -> Tensor:
-    """PyTorch's sum of the rounded x, rounded once; errors as ``simd_add``."""
+    """PyTorch's sum of the rounded x, rounded once; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_reduce_sum(torch.tensor([8.0, 8.0, 1.0]), dim=0, mx_specs={"bfloat": 12})
+        tensor(18.)
+    """
     mx_assert_test(mx_specs)
     dims = _dims(dim)
     if mx_specs is None:
@@ -242,7 +301,13 @@ def simd_reduce_sum(in1: Tensor, dim: int | Sequence[int], keepdim: bool = False
 
 
 def simd_reduce_mean(in1: Tensor, dim: int | Sequence[int], keepdim: bool = False, mx_specs: Any = None) -> Tensor:
-    """``simd_reduce_sum`` times 1 / count, rounded; errors as ``simd_add``."""
+    """``simd_reduce_sum`` times 1 / count, rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_reduce_mean(torch.tensor([1.0, 2.0, 2.0]), dim=0, mx_specs={"bfloat": 12})
+        tensor(1.6250)
+    """
     mx_assert_test(mx_specs)
     dims = _dims(dim)
     if mx_specs is None:
@@ -252,7 +317,13 @@ def simd_reduce_mean(in1: Tensor, dim: int | Sequence[int], keepdim: bool = Fals
 
 
 def simd_norm(in1: Tensor, keepdim: bool = False, mx_specs: Any = None) -> Tensor:
-    """The root of the sum of squares over all dimensions, every step rounded; errors as ``simd_add``."""
+    """The root of the sum of squares over all dimensions, every step rounded; errors as ``simd_add``.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.simd_norm(torch.tensor([1.0, 2.0]), mx_specs={"bfloat": 12})
+        tensor(2.2500)
+    """
     mx_assert_test(mx_specs)
     if mx_specs is None:
         return _norm(in1, keepdim=keepdim)

@@ -77,10 +77,16 @@ _FOLLOWS = {
 
 
 class MxSpecs(UserDict):
-    """A dictionary with every key; keys not given have their defaults.
+    """A dictionary with every key; keys that are not given have their defaults.
 
     Raises:
-        AssertionError: for a key that is none of them.
+        AssertionError: for an unknown key.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> specs = mx.MxSpecs(bfloat=16)
+        >>> specs["bfloat"], specs["round"]
+        (16, 'nearest')
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -92,7 +98,7 @@ class MxSpecs(UserDict):
         self.data = {**_DEFAULTS, **self.data}
 
     def safe_json(self, indent: int | None = None) -> str:
-        """The settings as JSON; what JSON has not is named by its type."""
+        """The settings as JSON; a value that JSON does not have is named by its type."""
         return json.dumps(self.data, indent=indent, default=lambda value: f"<<{type(value).__qualname__}>>")
 
     def __str__(self) -> str:
@@ -100,12 +106,24 @@ class MxSpecs(UserDict):
 
 
 def get_default_mx_specs() -> MxSpecs:
-    """Settings that quantise nothing."""
+    """Settings that quantise nothing.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.get_default_mx_specs()["bfloat"]
+        0
+    """
     return MxSpecs()
 
 
 def get_backwards_mx_specs(specs: MxSpecs) -> MxSpecs:
-    """The settings of the backward pass: ``specs``, or without ``quantize_backprop`` a copy that quantises nothing."""
+    """The settings of the backward pass: ``specs``, or without ``quantize_backprop`` a copy that quantises nothing.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.get_backwards_mx_specs(mx.MxSpecs(bfloat=16, quantize_backprop=False))["bfloat"]
+        0
+    """
     backward = MxSpecs(dict(specs))
     if not backward["quantize_backprop"]:
         backward.update(dict.fromkeys(_FORMATS), block_size=0, bfloat=0, fp=0)
@@ -117,6 +135,11 @@ def apply_mx_specs(mx_specs: Mapping[str, Any] | None, default_mx_specs: MxSpecs
 
     Raises:
         KeyError: for an unknown key.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.apply_mx_specs({"bfloat": 16})["bfloat"]
+        16
     """
     settings = get_default_mx_specs() if default_mx_specs is None else default_mx_specs
     for key, value in (mx_specs or {}).items():
@@ -129,13 +152,18 @@ def apply_mx_specs(mx_specs: Mapping[str, Any] | None, default_mx_specs: MxSpecs
 
 
 def finalize_mx_specs(specs: Mapping[str, Any], early_exit: bool = True) -> MxSpecs | None:
-    """Complete settings from a dictionary of some: what is not given follows its base setting, or has its default.
+    """Complete settings from a partial dictionary: a missing key follows its base setting, or has its default.
 
-    ``*_bp*`` formats follow the forward ones, roundings follow ``round`` or ``round_grad_input``. The dictionary given
-    stays as it is. None where nothing would be quantised, unless ``early_exit`` is False.
+    ``*_bp*`` formats follow the forward ones, roundings follow ``round`` or ``round_grad_input``. The given dictionary
+    is not changed. The result is None if nothing would be quantised, unless ``early_exit`` is False.
 
     Raises:
         KeyError: for an unknown key.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.finalize_mx_specs({"w_elem_format": "fp8_e4m3", "round": "even"})["w_elem_format_bp"]
+        'fp8_e4m3'
     """
     given = {key: value for key, value in specs.items() if value is not None}
     if early_exit and not any(given.get(key) for key in (*_FORMATS, "bfloat", "fp")):
@@ -147,7 +175,14 @@ def finalize_mx_specs(specs: Mapping[str, Any], early_exit: bool = True) -> MxSp
 
 
 def add_mx_args(parser: ArgumentParser) -> ArgumentParser:
-    """``parser`` with an option for each key; switches that are on by default become ``--no_KEY``."""
+    """Add an option for each key to ``parser``, and return it; switches that are on by default become ``--no_KEY``.
+
+    Example:
+        >>> from argparse import ArgumentParser
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.add_mx_args(ArgumentParser()).parse_args(["--bfloat", "16"]).bfloat
+        16
+    """
     group = parser.add_argument_group("mx", "MX specs")
     group.add_argument("--mx_dir", type=str, default=None, help="accepted, not used")
     for key, default, text in _SETTINGS:
@@ -161,7 +196,14 @@ def add_mx_args(parser: ArgumentParser) -> ArgumentParser:
 
 
 def get_mx_specs(parsed_args: Namespace) -> MxSpecs | None:
-    """``finalize_mx_specs`` of the options that ``add_mx_args`` defined."""
+    """``finalize_mx_specs`` of the options that ``add_mx_args`` defined.
+
+    Example:
+        >>> from argparse import ArgumentParser
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.get_mx_specs(mx.add_mx_args(ArgumentParser()).parse_args(["--bfloat", "16"]))["bfloat"]
+        16
+    """
     options = vars(parsed_args)
     given: dict[str, Any] = {}
     for key, default, _ in _SETTINGS:
@@ -173,10 +215,14 @@ def get_mx_specs(parsed_args: Namespace) -> MxSpecs | None:
 
 
 def mx_assert_test(mx_specs: Mapping[str, Any] | None) -> None:
-    """Refuses ``mx_specs`` of None where the environment has ``MX_ASSERT=True``.
+    """Refuse ``mx_specs`` None if the environment has ``MX_ASSERT=True``.
 
     Raises:
-        ValueError: then.
+        ValueError: in that case.
+
+    Example:
+        >>> from gemmsim.compat import microxcaling as mx
+        >>> mx.mx_assert_test(mx.MxSpecs(bfloat=16))
     """
     if mx_specs is None and os.environ.get("MX_ASSERT", "False") == "True":
         raise ValueError(

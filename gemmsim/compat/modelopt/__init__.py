@@ -1,4 +1,4 @@
-"""NVIDIA ModelOpt by its module paths, as far as it is about numbers; ``modelopt.torch.quantization`` is here, too.
+"""The numerical part of NVIDIA ModelOpt by its module paths, and the names of ``modelopt.torch.quantization``.
 
     import gemmsim.compat.modelopt.torch.quantization as mtq        # import modelopt.torch.quantization as mtq
     mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)

@@ -45,7 +45,15 @@ BINARY8_POLICIES = ("saturate_infty", "saturate_maxfloat", "saturate_maxfloat2")
 
 
 class FormatError(gs.FormatError, AssertionError):
-    """Arguments that describe no format: a ``ValueError``, and the ``AssertionError`` that mptorch raises."""
+    """Arguments that describe no format. It is a ``ValueError`` as well as the ``AssertionError`` that mptorch raises.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> mptorch.FixedPoint(0, 4)
+        Traceback (most recent call last):
+            ...
+        gemmsim.compat.mptorch.number.FormatError: FixedFormat: bits=0; allowed: an integer from 1 to 53...
+    """
 
 
 def check_choice(owner: str, name: str, value: object, allowed: Sequence[str]) -> None:
@@ -75,7 +83,13 @@ def supernormal_format(
 
 
 class Number:
-    """Base of all formats."""
+    """The base class of all formats.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> isinstance(mptorch.FixedPoint(8, 4), mptorch.Number)
+        True
+    """
 
     #: The value set, and what overflow gives; set by the constructors.
     format: Any
@@ -88,14 +102,14 @@ class Number:
         return repr(self)
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast | BlockFloatFormat:
-        """What ``gemmsim.quantize`` rounds to: this format with ``rounding``.
+        """The target for ``gemmsim.quantize``: this format with ``rounding``.
 
-        ``rbits``: random bits if it is stochastic, 0 for 32, which are all bits below the significand.
+        ``rbits``: random bits of a stochastic rounding, 0 for 32, which are all bits below the significand.
         """
         return gs.Cast(self.format, read_rounding(rounding, rbits), self.overflow or Overflow.INFINITY)
 
     def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What the steps of products, sums, softmax and norms round to, which are single numbers: ``target``."""
+        """The target of the steps of products, sums, softmax and norms, which are single numbers: ``target``."""
         found = self.target(rounding, rbits)
         assert isinstance(found, gs.Cast)
         return found
@@ -124,19 +138,30 @@ def read_rounding(rounding: str | Rounding, rbits: int = 0, zero: Rounding | Non
 
 
 class FloatType(Number):
-    """Marks floating-point formats."""
+    """The base class of the floating-point formats.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> [isinstance(number, mptorch.FloatType) for number in (mptorch.Binary8(3), mptorch.FixedPoint(8, 4))]
+        [True, False]
+    """
 
 
 @dataclass(frozen=True, repr=False)
 class FixedPoint(Number):
     """Fixed point of ``wl`` bits, ``fl`` of them after the point; ``clamp=False`` is the grid without bounds.
 
-    ``symmetric`` drops the lowest code. ``fl`` may be negative or exceed ``wl``. ``tie``: where rounding "nearest"
-    sends ties, "even" as mptorch's code or "down", toward minus infinity, as its documentation; other roundings have
-    no ties.
+    ``symmetric`` drops the lowest code. ``fl`` may be negative or exceed ``wl``. ``tie`` says where rounding "nearest"
+    sends ties: "even" as mptorch's code does, or "down", toward minus infinity, as its documentation says. Other
+    roundings have no ties.
 
     Raises:
         FormatError: for fields that describe no format.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> gs.quantize(torch.tensor([0.3, 100.0]), mptorch.FixedPoint(8, 4).target())
+        tensor([0.3125, 7.9375])
     """
 
     wl: int
@@ -151,7 +176,7 @@ class FixedPoint(Number):
         self._put(lambda: FixedFormat(self.wl, self.fl, symmetric=symmetric, clamp=bool(self.clamp)))
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to; "nearest" as ``tie`` says."""
+        """The target for ``gemmsim.quantize``; "nearest" as ``tie`` says."""
         found = read_rounding(rounding, rbits)
         down = self.tie == "down" and found == Rounding.RNE
         return gs.Cast(self.format, Rounding.RND if down else found)
@@ -162,10 +187,20 @@ class FixedPoint(Number):
 
 @dataclass(frozen=True, repr=False)
 class FloatingPoint(FloatType):
-    """IEEE-like float: ``exp`` bits of exponent, the highest code for infinity and NaN, ``man`` bits of significand.
+    """IEEE-like float with ``exp`` exponent bits and ``man`` trailing significand bits.
 
-    ``saturate``: finite overflow gives the largest value, infinities stay. ``exp=1`` is k * 2**(1-man) for k below
-    2**man with ``subnormals``; without, the numbers of ``man`` + 1 bits from 1/2 to below 2, as mptorch has it.
+    The highest exponent code holds infinity and NaN. With ``saturate`` a finite overflow gives the largest value, and
+    infinities stay. ``exp=1`` with ``subnormals`` has the values k * 2**(1-man) for k below 2**man; without, the
+    numbers of ``man`` + 1 bits from 1/2 to below 2, as in mptorch.
+
+    Raises:
+        FormatError: for fields that describe no format.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> half = mptorch.FloatingPoint(exp=5, man=10, subnormals=True)
+        >>> half.normal_max, half.subnormal_min == 2**-24, half.is_fp16
+        (65504.0, True, True)
     """
 
     exp: int
@@ -230,6 +265,12 @@ class SuperNormalFloat(FloatType):
     """Float whose outermost exponent codes hold powers of two: ``binades`` of them, one number or (lower, upper).
 
     Where the powers of two would leave float64's range, they end where float32's do: at 2**-149 and 2**127.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> number = mptorch.SuperNormalFloat(4, 3, (1, 2))
+        >>> number.normal_max, number.supernormal_min, number.max_finite
+        (32.0, 64.0, 1048576.0)
     """
 
     exp: int
@@ -253,7 +294,7 @@ class SuperNormalFloat(FloatType):
 
     @property
     def max_finite(self) -> float:
-        """Largest finite value, which scaling aims at."""
+        """Largest finite value, the target of scaling."""
         return float(self.format.max)
 
     @property
@@ -291,8 +332,15 @@ class SuperNormalFloat(FloatType):
 class BlockFloatingPoint(Number):
     """Integers of ``wl`` bits with one exponent for the tensor (``dim=-1``) or for each index of ``dim``.
 
-    As the format of a step, a product or a sum, each number has its own exponent, and ``dim`` does not matter: it is
-    gemmsim's ``bfp(wl,1)``.
+    As the format of a step, a product or a sum, each number has its own exponent, and ``dim`` does not matter. This
+    format is gemmsim's ``bfp(wl,1)``.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> rows = mptorch.BlockFloatingPoint(4, dim=0).target()
+        >>> gs.quantize(torch.tensor([[1.0, 0.3], [8.0, 0.3]]), rows)
+        tensor([[1.0000, 0.2500],
+                [8.0000, 0.0000]])
     """
 
     wl: int
@@ -305,12 +353,12 @@ class BlockFloatingPoint(Number):
         self._put(lambda: BlockFloatFormat(self.wl, **sharing))
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> BlockFloatFormat:
-        """What ``gemmsim.quantize`` rounds to."""
+        """The target for ``gemmsim.quantize``."""
         f: BlockFloatFormat = self.format
         return BlockFloatFormat(f.bits, f.block_size, f.dim, f.sharing, rounding=read_rounding(rounding, rbits))
 
     def step(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What steps round to: blocks of one number."""
+        """The target of steps: blocks of one number."""
         return gs.Cast(OwnExponentFormat(self.wl), read_rounding(rounding, rbits))
 
     def __repr__(self) -> str:
@@ -321,11 +369,16 @@ class BlockFloatingPoint(Number):
 class Binary8(FloatType):
     """Eight-bit float of precision ``P`` by the rules before P3109 v4.0. ``P=8`` is allowed unsigned.
 
-    ``saturate_infty``: what the policy of that name does with finite overflow. "coded", as mptorch's code: it becomes
-    infinity. "documented", as its documentation says: it becomes the largest value, and only infinities stay infinite.
+    ``saturate_infty`` says what the policy of that name does with finite overflow. "coded", as in mptorch's code, gives
+    infinity. "documented", as in its documentation, gives the largest value, and only infinities stay infinite.
 
     Raises:
-        FormatError: for fields that describe no format; for "documented" with another policy.
+        FormatError: for fields that describe no format, and for "documented" with another policy.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> gs.quantize(torch.tensor([0.3, 1e9]), mptorch.Binary8(3).target())
+        tensor([3.1250e-01, 5.7344e+04])
     """
 
     P: int
@@ -353,7 +406,7 @@ class Binary8(FloatType):
         return Binary8Policy.SATURATE_PROPAGATE
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to. Stochastic with ``rbits=0`` truncates, as mptorch has it."""
+        """The target for ``gemmsim.quantize``. Stochastic with ``rbits=0`` truncates, as in mptorch."""
         zero = Rounding(RoundingMode.RTZ)
         return gs.Cast(self.format, read_rounding(rounding, rbits, zero))
 
@@ -388,7 +441,13 @@ class Binary8(FloatType):
 
 @dataclass(frozen=True, repr=False)
 class BinaryK(FloatType):
-    """Format of IEEE P3109 v4.0 with ``K`` bits and precision ``P``; not in mptorch 0.3.0."""
+    """Format of IEEE P3109 v4.0 with ``K`` bits and precision ``P``. mptorch 0.3.0 does not have it.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> gs.quantize(torch.tensor([0.3, 1e9]), mptorch.BinaryK(8, 4).target())
+        tensor([0.3125,    inf])
+    """
 
     K: int
     P: int
@@ -410,7 +469,7 @@ class BinaryK(FloatType):
         return FloatFormat(full.p, full.emin, full.emax, full.specials, full.signed, subnormals=False)
 
     def target(self, rounding: str | Rounding = "nearest", rbits: int = 0) -> gs.Cast:
-        """What ``gemmsim.quantize`` rounds to. Stochastic with ``rbits=0`` truncates."""
+        """The target for ``gemmsim.quantize``. Stochastic with ``rbits=0`` truncates."""
         return gs.Cast(self.format, read_rounding(rounding, rbits, Rounding(RoundingMode.RTZ)))
 
     def __repr__(self) -> str:

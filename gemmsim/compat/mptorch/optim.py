@@ -1,4 +1,4 @@
-"""mptorch.optim: gemmsim's optimizers, whose arguments are mptorch's. Quantisers are functions of one tensor (QOptim)
+"""mptorch.optim: gemmsim's optimizers, which have mptorch's arguments. Quantisers are functions of one tensor (QOptim)
 or three (``x + y * z``), or gemmsim's formats."""
 
 from gemmsim.optim import QSGD, QAdam, QAdamW, QOptim

@@ -15,18 +15,37 @@ __all__ = ["evaluate_accuracy", "get_lr", "trainer", "try_gpu"]
 
 
 def try_gpu(i: int = 0) -> torch.device:
-    """CUDA device ``i`` if there is one, else the CPU."""
+    """CUDA device ``i`` if the machine has it, else the CPU.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> mptorch.utils.try_gpu(1000)
+        device(type='cpu')
+    """
     return torch.device(f"cuda:{i}") if torch.cuda.device_count() > i else torch.device("cpu")
 
 
 def get_lr(optimizer: torch.optim.Optimizer) -> float:
-    """Learning rate of the first parameter group."""
+    """The learning rate of the first parameter group.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> mptorch.utils.get_lr(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
+        0.1
+    """
     return float(optimizer.param_groups[0]["lr"])
 
 
 @torch.no_grad()
 def evaluate_accuracy(net: nn.Module, data_iter: Iterable[Any], device: Any = None) -> float:
-    """Share of the inputs whose largest output is their label, in evaluation mode; 0 of no inputs."""
+    """The fraction of inputs whose largest output is their label, in evaluation mode; 0 without inputs.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> batch = torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1])
+        >>> mptorch.utils.evaluate_accuracy(torch.nn.Identity(), [batch])
+        0.5
+    """
     training = net.training
     net.eval()
     correct, count = 0, 0
@@ -58,13 +77,19 @@ def trainer(
     log_wandb: bool = False,
     checkpoint: bool = False,
 ) -> list[dict[str, Any]]:
-    """Train ``net`` for the epochs from ``start_epoch`` to ``num_epochs``; a row of metrics for each.
+    """Train ``net`` for the epochs from ``start_epoch`` to ``num_epochs``; returns a row of metrics for each epoch.
 
-    ``loss(output, label)``: the mean cross entropy by default. ``optimizer``: SGD with ``lr`` by default. ``device``:
-    ``try_gpu()`` by default. ``init_scale``: on CUDA, scale of the loss, adapted by ``torch.amp.GradScaler``.
-    ``plot_file`` receives a PNG, ``log_wandb`` sends each row to wandb (which must be installed), ``checkpoint`` keeps
-    the state with the best test accuracy above ``start_acc`` in ``checkpoint/ckpt.pt``. ``batch_size`` is accepted;
-    the loaders have one.
+    ``loss(output, label)`` is the mean cross entropy by default, ``optimizer`` is SGD with ``lr``, and ``device`` is
+    ``try_gpu()``. ``init_scale``: on CUDA, the scale of the loss, which ``torch.amp.GradScaler`` adapts. ``plot_file``
+    receives a PNG. ``log_wandb`` sends each row to wandb, which must be installed. ``checkpoint`` keeps the state with
+    the best test accuracy above ``start_acc`` in ``checkpoint/ckpt.pt``. ``batch_size`` is accepted and ignored, since
+    the loaders have their own.
+
+    Example:
+        >>> from gemmsim.compat import mptorch
+        >>> batches = [(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1]))]
+        >>> rows = mptorch.utils.trainer(torch.nn.Linear(2, 2), batches, batches, num_epochs=1, lr=0.1, batch_size=2)
+        epoch 1: loss ..., test accuracy ...
     """
     device = try_gpu() if device is None else torch.device(device)
     net.to(device)

@@ -25,13 +25,18 @@ def float_quantize(
 ) -> Tensor:
     """``x`` in floats of ``exp`` exponent and ``man`` trailing bits, in its dtype; ties away from zero.
 
-    Every code is a number: beyond the largest it is that one, infinities too (infinity with eight exponent bits). NaN
-    stays; zero is +0. ``rounding``: "nearest" or "stochastic", whose draws come from ``generator``, or torch's own.
-    ``bug_compatible``: with QPyTorch's departures, in float32: docs/reference/compat/qtorch.md.
+    Every code is a number: values beyond the largest, including infinities, become the largest (infinity with eight
+    exponent bits). NaN stays; zero is +0. ``rounding``: "nearest", or "stochastic" with random bits from ``generator``
+    or torch's own. ``bug_compatible``: as QPyTorch, with its defects, in float32: docs/reference/compat/qtorch.md.
 
     Raises:
         AssertionError: for other roundings.
-        ValueError: for numbers out of range, and stochastic draws with ``bug_compatible``.
+        ValueError: for numbers out of range, and stochastic rounding with ``bug_compatible``.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.float_quantize(torch.tensor([0.7, 1000.0]), exp=4, man=3, rounding="nearest")
+        tensor([  0.6875, 480.0000])
     """
     _check(x, rounding, bug_compatible)
     fmt = FiniteFloatFormat(exp, man, rounding=_rounding(rounding, Rounding.RNA))
@@ -58,12 +63,17 @@ def fixed_point_quantize(
 ) -> Tensor:
     """``x`` in fixed point of ``wl`` bits, ``fl`` of them binary places, in its dtype; ties to even.
 
-    ``clamp``: beyond the range it is the nearest bound, infinities too; ``symmetric`` leaves out the lowest integer.
-    NaN stays; zero is +0. wl = fl = -1 copies ``x``. Rounding, draws and ``bug_compatible`` as
-    ``float_quantize``.
+    ``clamp``: values beyond the range, including infinities, become the nearest bound; ``symmetric`` leaves out the
+    lowest integer. NaN stays; zero is +0. wl = fl = -1 copies ``x``. Rounding, random bits and ``bug_compatible`` are
+    as in ``float_quantize``.
 
     Raises:
         ValueError: for ``wl=-1`` with another ``fl``; otherwise as ``float_quantize``.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.fixed_point_quantize(torch.tensor([0.3, 100.0]), wl=8, fl=4, rounding="nearest")
+        tensor([0.3125, 7.9375])
     """
     _check(x, rounding, bug_compatible)
     if wl == -1:
@@ -87,11 +97,17 @@ def block_quantize(
 ) -> Tensor:
     """``x`` in integers of ``wl`` bits with an exponent for each index of ``dim``, in its dtype; ties to +infinity.
 
-    ``dim`` -1: one exponent for the tensor. It is that of the largest finite magnitude, which may be clamped itself;
-    NaN and infinities stay; zero is +0. Rounding, draws and ``bug_compatible`` as ``float_quantize``.
+    ``dim`` -1: one exponent for the tensor. It is that of the largest finite magnitude, which may be clamped itself.
+    NaN and infinities stay; zero is +0. Rounding, random bits and ``bug_compatible`` are as in ``float_quantize``.
 
     Raises:
-        ValueError: for ``wl`` out of 2 to 22 with ``bug_compatible``; otherwise as ``float_quantize``.
+        ValueError: for ``wl`` outside 2 to 22 with ``bug_compatible``; otherwise as ``float_quantize``.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.block_quantize(torch.tensor([[1.0, 0.3], [8.0, 0.3]]), wl=4, dim=0, rounding="nearest")
+        tensor([[1.0000, 0.2500],
+                [8.0000, 0.0000]])
     """
     _check(x, rounding, bug_compatible)
     fmt = target_of(BlockFloatingPoint(wl, dim), rounding)

@@ -16,7 +16,16 @@ def _check(owner: str, name: str, value: int, low: int, high: int | None = None)
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Fixed point of ``wl`` bits, ``fl`` of them binary places; ``AssertionError`` for fl < 1."""
+    """Fixed point of ``wl`` bits, ``fl`` of them binary places.
+
+    Raises:
+        AssertionError: for ``fl`` below 1.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.quantizer(qtorch.FixedPoint(8, 4), forward_rounding="nearest")(torch.tensor([0.3, 100.0]))
+        tensor([0.3125, 7.9375])
+    """
 
     wl: int
     fl: int
@@ -30,7 +39,13 @@ class FixedPoint:
 
 @dataclass(frozen=True)
 class FloatingPoint:
-    """Floats of ``exp`` exponent bits, 1 to 8, and ``man`` trailing significand bits, 1 to 23."""
+    """Floats of ``exp`` exponent bits, 1 to 8, and ``man`` trailing significand bits, 1 to 23.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.quantizer(qtorch.FloatingPoint(4, 3), forward_rounding="nearest")(torch.tensor([0.7, 1000.0]))
+        tensor([  0.6875, 480.0000])
+    """
 
     exp: int
     man: int
@@ -42,7 +57,15 @@ class FloatingPoint:
 
 @dataclass(frozen=True)
 class BlockFloatingPoint:
-    """Integers of ``wl`` bits with an exponent for each index of ``dim``; -1: one for the tensor."""
+    """Integers of ``wl`` bits with an exponent for each index of ``dim``; -1: one for the tensor.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> round_ = qtorch.quantizer(qtorch.BlockFloatingPoint(wl=4, dim=0), forward_rounding="nearest")
+        >>> round_(torch.tensor([[1.0, 0.3], [8.0, 0.3]]))
+        tensor([[1.0000, 0.2500],
+                [8.0000, 0.0000]])
+    """
 
     wl: int
     dim: int = -1

@@ -20,7 +20,7 @@ Hook = Callable[[Tensor], Tensor]
 
 
 class _Departing(torch.autograd.Function):
-    """Roundings with QPyTorch's departures, and the gradient zero where the first one clamped."""
+    """Roundings with QPyTorch's defects, and the gradient zero where the first one clamped."""
 
     @staticmethod
     def forward(
@@ -62,13 +62,19 @@ def quantizer(
     """A function that rounds a tensor to ``forward_number`` and its gradient to ``backward_number``; None: no rounding.
 
     Args:
-        clamping_grad_zero: the gradient is zero where the forward pass clamped, which takes a FixedPoint that clamps.
-        backward_hooks: functions of the gradient, before it is rounded; only used with ``clamping_grad_zero``.
-        bug_compatible: with QPyTorch's departures, to nearest.
+        clamping_grad_zero: the gradient is zero where the forward pass clamped; requires a FixedPoint that clamps.
+        backward_hooks: functions of the gradient, called before it is rounded; only used with ``clamping_grad_zero``.
+        bug_compatible: as QPyTorch, with its defects, for rounding to nearest.
 
     Raises:
         AssertionError: for other roundings, and for ``clamping_grad_zero`` with a FixedPoint that does not clamp.
         ValueError: for ``clamping_grad_zero`` with other numbers, and stochastic roundings with ``bug_compatible``.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> round_ = qtorch.quantizer(qtorch.FloatingPoint(4, 3), forward_rounding="nearest")
+        >>> round_(torch.tensor([0.7, 1000.0]))
+        tensor([  0.6875, 480.0000])
     """
     if clamping_grad_zero:
         if not isinstance(forward_number, FixedPoint):
@@ -99,7 +105,13 @@ def quantizer(
 
 
 class Quantizer(gs.nn.Emulated, nn.Module):
-    """``quantizer(...)`` as a module."""
+    """``quantizer(...)`` as a module.
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> qtorch.Quantizer(qtorch.FixedPoint(8, 4), forward_rounding="nearest")(torch.tensor([0.3, 100.0]))
+        tensor([0.3125, 7.9375])
+    """
 
     def __init__(
         self,

@@ -47,7 +47,13 @@ def _mode(scaling_mode: str) -> ScaleCalculationMode:
 
 
 def get_bits(x: Tensor) -> str:
-    """The bits of a tensor of one integer as a text, the highest first."""
+    """The bits of a tensor of one integer as text, the highest first.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> kernels.get_bits(torch.tensor(5, dtype=torch.uint8))
+        '00000101'
+    """
     width = x.element_size() * 8
     return format(int(x.item()) & (2**width - 1), f"0{width}b")
 
@@ -57,13 +63,24 @@ def down_size(size: tuple[int, ...]) -> tuple[int, ...]:
 
     Raises:
         AssertionError: for an odd last dimension.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> kernels.down_size((4, 32))
+        (4, 16)
     """
     _demand(size[-1] % 2 == 0, f"last dim of {tuple(size)}", "even sizes")
     return (*size[:-1], size[-1] // 2)
 
 
 def up_size(size: tuple[int, ...]) -> tuple[int, ...]:
-    """The size of 4-bit codes unpacked along the last dimension."""
+    """The size of 4-bit codes unpacked along the last dimension.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> kernels.up_size((4, 16))
+        (4, 32)
+    """
     return (*size[:-1], size[-1] * 2)
 
 
@@ -76,24 +93,42 @@ def _packed_dim(orig_size: tuple[int, ...], is_contiguous: bool) -> int:
 
 
 def tensor_size_hp_to_fp4x2(orig_size: tuple[int, ...], is_contiguous: bool) -> list[int]:
-    """The size of packed 4-bit codes of a tensor of ``orig_size``, contiguous or with the last two dims exchanged."""
+    """The size of packed 4-bit codes of a tensor of ``orig_size``, contiguous or with the last two dims exchanged.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import mx_tensor
+        >>> mx_tensor.tensor_size_hp_to_fp4x2((4, 32), is_contiguous=True)
+        [4, 16]
+    """
     size = list(orig_size)
     size[_packed_dim(orig_size, is_contiguous)] //= 2
     return size
 
 
 def tensor_size_fp4x2_to_hp(orig_size: tuple[int, ...], is_contiguous: bool) -> list[int]:
-    """The size of the tensor whose packed 4-bit codes have ``orig_size``."""
+    """The size of the tensor whose packed 4-bit codes have ``orig_size``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import mx_tensor
+        >>> mx_tensor.tensor_size_fp4x2_to_hp((4, 16), is_contiguous=True)
+        [4, 32]
+    """
     size = list(orig_size)
     size[_packed_dim(orig_size, is_contiguous)] *= 2
     return size
 
 
 def triton_to_mxfp8_dim0(x: Tensor, inner_block_size: int = 32, scaling_mode: str = "rceil") -> tuple[Tensor, Tensor]:
-    """(data, scale) of ``x`` in mxfp8 e4m3 with blocks along its last dimension: ``to_mx``'s, in the other order.
+    """Encode ``x`` in mxfp8 e4m3 with blocks along its last dimension: ``to_mx`` with the result (data, scale).
 
     Raises:
         AssertionError: for tensors that are not contiguous, other sizes, blocks beyond 32 and other scale modes.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> data, scale = kernels.triton_to_mxfp8_dim0(torch.full((1, 32), 0.3))
+        >>> data.float()[0, 0], scale.float()
+        (tensor(320.), tensor([[0.0010]]))
     """
     _demand(inner_block_size <= 32, f"inner_block_size {inner_block_size}", "32 or less")
     scale, data = to_mx(x, E4M3, inner_block_size, _mode(scaling_mode))
@@ -101,9 +136,15 @@ def triton_to_mxfp8_dim0(x: Tensor, inner_block_size: int = 32, scaling_mode: st
 
 
 def triton_to_mxfp8_dim1(x: Tensor, inner_block_size: int = 32, scaling_mode: str = "rceil") -> tuple[Tensor, Tensor]:
-    """(data, scale) of a matrix (M, N) in mxfp8 e4m3 with blocks along its rows' dimension.
+    """Encode a matrix (M, N) in mxfp8 e4m3 with blocks along its first dimension; returns (data, scale).
 
-    ``data`` is (M, N) in column-major order, ``scale`` (N, M / block). Errors as ``triton_to_mxfp8_dim0``.
+    ``data`` is (M, N) in column-major order, ``scale`` is (N, M / block). Errors are those of ``triton_to_mxfp8_dim0``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> data, scale = kernels.triton_to_mxfp8_dim1(torch.ones(32, 64))
+        >>> data.shape, scale.shape
+        (torch.Size([32, 64]), torch.Size([64, 1]))
     """
     _demand(x.ndim == 2 and x.is_contiguous(), f"x of {x.ndim} dimensions, strides {x.stride()}", "contiguous matrices")
     data, scale = triton_to_mxfp8_dim0(x.t().contiguous(), inner_block_size, scaling_mode)
@@ -113,7 +154,14 @@ def triton_to_mxfp8_dim1(x: Tensor, inner_block_size: int = 32, scaling_mode: st
 def triton_to_mxfp8_dim1_reference(
     x_hp: Tensor, block_size: int = 32, scaling_mode: ScaleCalculationMode = ScaleCalculationMode.RCEIL
 ) -> tuple[Tensor, Tensor]:
-    """``triton_to_mxfp8_dim1`` in any block size and scale mode."""
+    """``triton_to_mxfp8_dim1`` with any block size and scale mode.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> data, scale = kernels.triton_to_mxfp8_dim1_reference(torch.ones(32, 64), block_size=16)
+        >>> data.shape, scale.shape
+        (torch.Size([32, 64]), torch.Size([64, 2]))
+    """
     scale, data = to_mx(x_hp.t().contiguous(), E4M3, block_size, scaling_mode)
     return data.t(), scale
 
@@ -121,10 +169,16 @@ def triton_to_mxfp8_dim1_reference(
 def triton_mxfp8_dequant_dim0(
     e4m3_data: Tensor, e8m0_scales: Tensor, out_dtype: torch.dtype, scale_block_size: int = 32
 ) -> Tensor:
-    """The values of ``triton_to_mxfp8_dim0``'s result in bfloat16 or float32.
+    """The values of the result of ``triton_to_mxfp8_dim0`` in bfloat16 or float32.
 
     Raises:
         AssertionError: for other dtypes and block sizes.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> data, scale = kernels.triton_to_mxfp8_dim0(torch.full((1, 32), 0.3))
+        >>> kernels.triton_mxfp8_dequant_dim0(data, scale, torch.float32)[0, :2]
+        tensor([0.3125, 0.3125])
     """
     _demand(scale_block_size == 32, f"scale_block_size {scale_block_size}", "32")
     _demand(out_dtype in (torch.bfloat16, torch.float32), f"out_dtype {out_dtype}", "bfloat16 and float32")
@@ -134,12 +188,17 @@ def triton_mxfp8_dequant_dim0(
 def mxfp8_quantize_cuda(
     x: Tensor, rowwise: bool = False, colwise: bool = True, scaling_mode: str = "rceil"
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(data, data of columns, scales, scales of columns) of a matrix in mxfp8 e4m3, empty where not asked for.
+    """Encode a matrix in mxfp8 e4m3: (data, data of columns, scales, scales of columns), each empty unless requested.
 
     ``rowwise``: blocks along the last dimension; ``colwise``: as ``triton_to_mxfp8_dim1``.
 
     Raises:
-        AssertionError: for sizes that are no multiples of 32, and other scale modes.
+        AssertionError: for sizes that are not multiples of 32, and other scale modes.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> [part.shape for part in kernels.mxfp8_quantize_cuda(torch.ones(32, 64), rowwise=True, colwise=False)]
+        [torch.Size([32, 64]), torch.Size([0]), torch.Size([32, 2]), torch.Size([0])]
     """
     fits = x.ndim == 2 and not any(size % 32 for size in x.shape)
     _demand(fits, f"x of shape {tuple(x.shape)}", "matrices whose sizes are multiples of 32")
@@ -159,7 +218,7 @@ def _to_mxfp8_dim1_kernel_wrapper(
     cast_kernel_choice: MXFP8Dim1CastKernelChoice,
     scale_calculation_mode: ScaleCalculationMode,
 ) -> MXTensor:
-    """``a.t()`` as an ``MXTensor`` with blocks along its last dimension; kernel choices change no bit."""
+    """``a.t()`` as an ``MXTensor`` with blocks along its last dimension; kernel choices change no bits."""
     scale, data = to_mx(a.t().contiguous(), elem_dtype, block_size, scale_calculation_mode)
     return MXTensor(data, scale, elem_dtype, block_size, hp_dtype, kernel_preference)
 
@@ -175,10 +234,15 @@ def _to_blocked_single(scales: Tensor) -> Tensor:
 
 
 def triton_mx_block_rearrange(scale_tensor: Tensor) -> Tensor:
-    """Scales of a matrix in tiled order, of its sizes filled up to multiples of 128 and 4.
+    """The scales of a matrix in tiled order; its sizes are padded to multiples of 128 and 4.
 
     Raises:
         AssertionError: for elements of more than a byte.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> kernels.triton_mx_block_rearrange(torch.ones(4, 4, dtype=torch.uint8)).shape
+        torch.Size([128, 4])
     """
     _demand(scale_tensor.element_size() == 1, f"scales of {scale_tensor.dtype}", "dtypes of one byte")
     rows, columns = scale_tensor.shape
@@ -186,9 +250,15 @@ def triton_mx_block_rearrange(scale_tensor: Tensor) -> Tensor:
 
 
 def triton_quantize_nvfp4(x: Tensor, per_tensor_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(scales in tiled order, packed codes) of ``nvfp4_quantize``, whose bits they are.
+    """The scales in tiled order and the packed codes of ``nvfp4_quantize``, with the same bits.
 
-    Scales are (..., 128 * ceil(M / 128), 4 * ceil(K / 64)) for (M, K), with more dimensions of all rows together.
+    Scales are (..., 128 * ceil(M / 128), 4 * ceil(K / 64)) for (M, K); further dimensions count as rows together.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import kernels
+        >>> scale, data = kernels.triton_quantize_nvfp4(torch.full((128, 64), 3.0))
+        >>> scale.shape, data.shape
+        (torch.Size([128, 4]), torch.Size([128, 32]))
     """
     rows = x.reshape(-1, x.shape[-1]).contiguous()
     scale, codes = nvfp4_quantize(rows, 16, per_tensor_scale)

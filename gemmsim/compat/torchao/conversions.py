@@ -49,15 +49,22 @@ def to_mx(
     *,
     compat: str = "torchao",
 ) -> tuple[Tensor, Tensor]:
-    """(scale, data) of ``data_hp`` in MX along its last dimension, bit for bit as torchao gives them.
+    """Encode ``data_hp`` in MX along its last dimension, bit for bit as torchao does; returns (scale, data).
 
     ``compat`` names the version: "torchao" (main), "torchao-0.18" or "torchao-0.6.1". Scales are float8_e8m0fnu of
-    shape [..., K/block]; of 0.6.1 uint8, flat. Data are of ``elem_dtype``, or bytes: fp6 one code each, fp4 two (the
-    first in the low half; of 0.6.1 in the high half). Codes in NaN blocks are gemmsim's. float16 is accepted too.
+    shape [..., K/block], or flat uint8 for 0.6.1. Data are of ``elem_dtype``, or bytes: one fp6 code each, or two fp4
+    codes, the first in the low half (for 0.6.1 in the high half). Codes in NaN blocks are gemmsim's. float16 is
+    accepted as well.
 
     Raises:
         ElementError, StorageError, LayoutError: for other element types and modes, dtypes, sizes and strides; all are
             ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> scale, data = torchao.to_mx(torch.tensor([[0.3, 1.0, 1.4, 100.0]]), torch.float8_e4m3fn, 4)
+        >>> scale.float(), data.float()
+        (tensor([[0.2500]]), tensor([[  1.2500,   4.0000,   5.5000, 384.0000]]))
     """
     name = format_name(elem_dtype, block_size, scaling_mode, compat)
     check_input(data_hp, block_size)
@@ -85,7 +92,13 @@ def unswizzle(scales: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def get_fp_scale(scale_e8m0: Tensor) -> Tensor:
-    """float32 values of e8m0 codes: 2^(code - 127), NaN for 255; code 0 is 2^-127."""
+    """The float32 values of e8m0 codes: 2^(code - 127), and NaN for 255. Code 0 is 2^-127.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> torchao.get_fp_scale(torch.tensor([126, 127, 130, 255], dtype=torch.uint8))
+        tensor([0.5000, 1.0000, 8.0000,    nan])
+    """
     codes = scale_e8m0.view(torch.uint8)
     values = torch.ldexp(torch.ones_like(codes, dtype=torch.float64), codes.to(torch.int32) - 127).to(torch.float32)
     return torch.where(codes == 255, torch.nan, values)
@@ -100,10 +113,16 @@ def to_dtype(
     *,
     compat: str = "torchao",
 ) -> Tensor:
-    """Values of ``to_mx``'s result in ``target_dtype``; the product of element and scale rounded once to float32.
+    """The values of ``to_mx``'s result in ``target_dtype``. Element times scale is rounded once to float32.
 
     Raises:
         ElementError: for unknown element types; it is an ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> scale, data = torchao.to_mx(torch.tensor([[0.3, 1.0, 1.4, 100.0]]), torch.float8_e4m3fn, 4)
+        >>> torchao.to_dtype(data, scale, torch.float8_e4m3fn, 4, torch.float32)
+        tensor([[ 0.3125,  1.0000,  1.3750, 96.0000]])
     """
     name = format_name(elem_dtype, block_size, ScaleCalculationMode.FLOOR, compat)
     codes = data_lp.view(torch.uint8)

@@ -8,15 +8,33 @@ __all__ = ["ElementError", "LayoutError", "StorageError", "message", "shown"]
 
 
 class ElementError(gs.FormatError, AssertionError):
-    """An element type or mode that the system has not: a ``gemmsim.FormatError`` and an ``AssertionError``."""
+    """An element type or mode that torchao does not have: a ``gemmsim.FormatError`` and an ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.errors import ElementError
+        >>> issubclass(ElementError, AssertionError)
+        True
+    """
 
 
 class StorageError(gs.DTypeError, AssertionError):
-    """Values, codes or scales of another dtype: a ``gemmsim.DTypeError`` and an ``AssertionError``."""
+    """Values, codes or scales of another dtype: a ``gemmsim.DTypeError`` and an ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.errors import StorageError
+        >>> issubclass(StorageError, AssertionError)
+        True
+    """
 
 
 class LayoutError(gs.ShapeError, AssertionError):
-    """Sizes, strides, blocks and padding that do not go together: a ``gemmsim.ShapeError``, an ``AssertionError``."""
+    """Sizes, strides, blocks or padding do not fit: a ``gemmsim.ShapeError`` and an ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.errors import LayoutError
+        >>> issubclass(LayoutError, AssertionError)
+        True
+    """
 
 
 def message(asked: str, allowed: str, do: str) -> str:

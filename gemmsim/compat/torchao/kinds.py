@@ -49,7 +49,14 @@ SUPPORTED_ELEM_DTYPES: list[ElemDType] = [name for name in _BASES if name != "fp
 
 
 class ScaleCalculationMode(Enum):
-    """gemmsim's scale rules of the same names (docs/reference/mx.md)."""
+    """Rules for the scale of a block, which gemmsim has under the same names (docs/reference/mx.md).
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> x, modes = torch.tensor([[500.0, 1.0]]), torchao.ScaleCalculationMode
+        >>> [torchao.to_mx(x, torch.float8_e4m3fn, 2, mode)[0].item() for mode in (modes.FLOOR, modes.RCEIL)]
+        [1.0, 2.0]
+    """
 
     FLOOR = "floor"
     RCEIL = "rceil"
@@ -58,7 +65,14 @@ class ScaleCalculationMode(Enum):
 
 
 class KernelPreference(str, Enum):
-    """Accepted and kept; every product here is computed as torchao's EMULATED one."""
+    """Accepted and stored. gemmsim computes every product as torchao's EMULATED one.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> config = torchao.MXDynamicActivationMXWeightConfig(kernel_preference=torchao.KernelPreference.TORCH)
+        >>> config.kernel_preference.value
+        'torch'
+    """
 
     AUTO = "auto"
     TORCH = "torch"
@@ -67,7 +81,14 @@ class KernelPreference(str, Enum):
 
 
 class MXGemmKernelChoice(Enum):
-    """torchao of 2025's name of ``KernelPreference``."""
+    """The name that torchao of 2025 has for ``KernelPreference``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype import mx_formats
+        >>> config = mx_formats.MXInferenceLinearConfig(gemm_kernel_choice=mx_formats.MXGemmKernelChoice.CUBLAS)
+        >>> config.gemm_kernel_choice.value
+        'cublas'
+    """
 
     EMULATED = "emulated"
     CUTLASS = "cutlass"
@@ -75,14 +96,27 @@ class MXGemmKernelChoice(Enum):
 
 
 class MXFP8Dim0CastKernelChoice(Enum):
-    """Accepted; casts give the same bits by any kernel."""
+    """Accepted and stored. Casts give the same bits with any kernel.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> [choice.value for choice in torchao.MXFP8Dim0CastKernelChoice]
+        ['triton', 'torch']
+    """
 
     TRITON = "triton"
     TORCH = "torch"
 
 
 class MXFP8Dim1CastKernelChoice(Enum):
-    """Accepted; casts give the same bits by any kernel."""
+    """Accepted and stored. Casts give the same bits with any kernel.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> config = torchao.MXLinearConfig.from_recipe_name("mxfp8_cublas")
+        >>> config.mxfp8_dim1_cast_kernel_choice is torchao.MXFP8Dim1CastKernelChoice.CUDA
+        True
+    """
 
     TRITON = "triton"
     CUDA = "cuda"
@@ -95,7 +129,7 @@ def format_name(elem_dtype: ElemDType, block_size: int, mode: ScaleCalculationMo
     """gemmsim's name of the block format.
 
     Raises:
-        ElementError: for an element type, scale mode or ``compat`` that the system has not.
+        ElementError: for an element type, scale mode or ``compat`` that torchao does not have.
     """
     if elem_dtype not in _BASES:
         asked = f"unsupported elem_dtype {elem_dtype!r}"
@@ -112,12 +146,26 @@ def format_name(elem_dtype: ElemDType, block_size: int, mode: ScaleCalculationMo
 
 
 class QuantizeTensorKwargs(ABC):  # noqa: B024 - as torchao's, it says what belongs together
-    """What the classes that say how an operand is encoded have in common."""
+    """The base class of the classes that say how an operand is encoded.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> from gemmsim.compat.torchao.quantization.quantize_.common import QuantizeTensorKwargs
+        >>> isinstance(torchao.QuantizeTensorToMXKwargs(), QuantizeTensorKwargs)
+        True
+    """
 
 
 @dataclass
 class QuantizeTensorToMXKwargs(QuantizeTensorKwargs):
-    """How a plain left operand of a product is encoded (dynamic activation quantisation)."""
+    """How a plain left operand of a product is encoded (dynamic activation quantisation).
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> kwargs = torchao.QuantizeTensorToMXKwargs(elem_dtype=torchao.DTYPE_FP6_E2M3)
+        >>> kwargs.elem_dtype, kwargs.block_size
+        ('fp6_e2m3', 32)
+    """
 
     elem_dtype: ElemDType = torch.float8_e4m3fn
     block_size: int = 32
@@ -128,10 +176,16 @@ class QuantizeTensorToMXKwargs(QuantizeTensorKwargs):
 
 @dataclass
 class MXDynamicActivationMXWeightConfig:
-    """For ``quantize_``: weights kept in MX, activations encoded at each call.
+    """For ``quantize_``: weights are stored in MX, and activations are encoded at each call.
 
     Raises:
         AssertionError: for different element types of the two, or unknown ones.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16, dtype=torch.bfloat16))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.MXDynamicActivationMXWeightConfig())
+        >>> type(model[0].weight.data).__name__
+        'MXTensor'
     """
 
     block_size: int = 32
@@ -150,7 +204,14 @@ class MXDynamicActivationMXWeightConfig:
 
 
 class MXLinearRecipeName(Enum):
-    """torchao of 2025's recipes for ``MXLinearConfig.from_recipe_name``."""
+    """The recipes of torchao of 2025 for ``MXLinearConfig.from_recipe_name``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import MXLinearRecipeName
+        >>> torchao.MXLinearConfig.from_recipe_name(MXLinearRecipeName.MXFP8_CUBLAS_RCEIL).scale_calculation_mode.value
+        'rceil'
+    """
 
     MXFP8_EMULATED = "mxfp8_emulated"
     MXFP8_CUBLAS = "mxfp8_cublas"
@@ -161,12 +222,17 @@ class MXLinearRecipeName(Enum):
 
 @dataclass
 class MXLinearConfig:
-    """torchao of 2025, for ``quantize_``: linear layers for training, an element type for each operand.
+    """For ``quantize_``, in torchao of 2025: linear layers for training, with an element type for each operand.
 
-    The kernel choices change no bit; ``gemm_kernel_choice`` and ``mxfp8_cast_kernel_choice`` are those of 0.13.
+    The kernel choices change no bits; ``gemm_kernel_choice`` and ``mxfp8_cast_kernel_choice`` are those of 0.13.
 
     Raises:
-        AssertionError: for element types that the system has not.
+        AssertionError: for element types that torchao does not have.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> torchao.MXLinearConfig(elem_dtype_grad_output_override=torch.float8_e5m2).kinds()
+        (torch.float8_e4m3fn, torch.float8_e4m3fn, torch.float8_e5m2)
     """
 
     block_size: int = 32
@@ -216,10 +282,16 @@ class MXLinearConfig:
 
 @dataclass
 class MXInferenceLinearConfig:
-    """torchao of 2025, for ``quantize_``: linear layers exchanged for ``MXInferenceLinear``, weights alone in MX.
+    """For ``quantize_``, in torchao of 2025: linear layers become ``MXInferenceLinear``, which have only weights in MX.
 
     Raises:
-        AssertionError: for element types that the system has not.
+        AssertionError: for element types that torchao does not have.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.MXInferenceLinearConfig())
+        >>> type(model[0]).__name__
+        'MXInferenceLinear'
     """
 
     block_size: int = 32
@@ -232,10 +304,15 @@ class MXInferenceLinearConfig:
 
 @dataclass
 class MXFPInferenceConfig:
-    """torchao 0.13's ``MXDynamicActivationMXWeightConfig``: scales by FLOOR.
+    """torchao 0.13's ``MXDynamicActivationMXWeightConfig``, which computes scales by FLOOR.
 
     Raises:
         AssertionError: for different element types of the two, or unknown ones.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import MXFPInferenceConfig
+        >>> MXFPInferenceConfig().newer().scaling_mode
+        <ScaleCalculationMode.FLOOR: 'floor'>
     """
 
     block_size: int = 32
@@ -247,14 +324,21 @@ class MXFPInferenceConfig:
         self.newer()
 
     def newer(self) -> MXDynamicActivationMXWeightConfig:
-        """The same in later versions' words."""
+        """The same configuration in the form of later versions."""
         return MXDynamicActivationMXWeightConfig(
             self.block_size, self.activation_dtype, self.weight_dtype, scaling_mode=ScaleCalculationMode.FLOOR
         )
 
 
 class MXFP8TrainingRecipe(Enum):
-    """Recipes for ``MXFP8TrainingOpConfig.from_recipe``."""
+    """Recipes for ``MXFP8TrainingOpConfig.from_recipe``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> from gemmsim.compat.torchao.prototype.moe_training.config import MXFP8TrainingRecipe
+        >>> torchao.MXFP8TrainingOpConfig.from_recipe(MXFP8TrainingRecipe.MXFP8_RCEIL_WGRAD_WITH_HP).wgrad_with_hp
+        True
+    """
 
     MXFP8_RCEIL = "mxfp8_rceil"
     MXFP8_RCEIL_WGRAD_WITH_HP = "mxfp8_rceil_wgrad_with_hp"
@@ -271,7 +355,14 @@ _RECIPES: dict[str, dict[str, Any]] = {
 
 @dataclass
 class MXFP8TrainingOpConfig:
-    """For ``quantize_``: linear layers exchanged for ``MXFP8Linear``."""
+    """For ``quantize_``: linear layers become ``MXFP8Linear``.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 32))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.MXFP8TrainingOpConfig.from_recipe("mxfp8_rceil"))
+        >>> type(model[0]).__name__
+        'MXFP8Linear'
+    """
 
     kernel_preference: KernelPreference = KernelPreference.AUTO
     scale_calculation_mode: ScaleCalculationMode = ScaleCalculationMode.RCEIL

@@ -1,4 +1,4 @@
-"""torchao's linear layers and what puts them into models."""
+"""torchao's linear layers and the functions that put them into models."""
 
 from __future__ import annotations
 
@@ -56,7 +56,14 @@ FilterFn = Callable[[nn.Module, str], bool]
 
 
 class MXFP8Linear(gs.mx.MXLinear):
-    """``gemmsim.mx.MXLinear`` in e4m3 with PyTorch's own products, under torchao's arguments."""
+    """``gemmsim.mx.MXLinear`` in e4m3 with PyTorch's own products and torchao's arguments.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> layer = torchao.MXFP8Linear(32, 16, scale_calculation_mode=torchao.ScaleCalculationMode.FLOOR)
+        >>> layer(torch.ones(4, 32)).shape
+        torch.Size([4, 16])
+    """
 
     def __init__(
         self,
@@ -83,7 +90,14 @@ def _mx_mm_config(
 
 
 class mx_mm:
-    """torchao's differentiable product of its MX layers: ``mx_mm.apply(input, weight, ...)``."""
+    """torchao's differentiable product of its MX layers: ``mx_mm.apply(input, weight, ...)``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> e4m3 = torch.float8_e4m3fn
+        >>> torchao.mx_mm.apply(torch.full((1, 32), 0.3), torch.ones(1, 32), e4m3, e4m3, e4m3, 32)
+        tensor([[10.]])
+    """
 
     @staticmethod
     def apply(
@@ -102,10 +116,10 @@ class mx_mm:
         """``input_hp @ weight_hp.T`` (..., out) with three products of MX operands, each encoded along its own sum.
 
         ``out = Q(x; K) Q(W; K).T``, ``dx = Q(g; N) Q(W.T; N).T``, ``dW = Q(g.T; M) Q(x.T; M).T`` or, with
-        ``wgrad_with_hp``, ``g.T @ x``; PyTorch's own products of the decoded operands. Kernel choices change no bit.
+        ``wgrad_with_hp``, ``g.T @ x``; PyTorch's own products of the decoded operands. Kernel choices change no bits.
 
         Raises:
-            AssertionError: for element types and scale modes that the system has not.
+            AssertionError: for element types and scale modes that torchao does not have.
             ShapeError: for sizes that do not fit.
         """
         kinds = (in_elem_dtype, w_elem_dtype, grad_elem_dtype)
@@ -117,10 +131,16 @@ class mx_mm:
 class MXLinear(gs.nn.Emulated, nn.Linear):
     """torchao's training layer in both its forms, with the parameters of ``torch.nn.Linear``.
 
-    Of a ``MXLinearConfig`` (2025): the three products of ``mx_mm``, and the bias added in the result's dtype; under
-    autocast x and W are converted first. Of an element type and a block size (0.6.1): x, W and the output's gradient
-    in MX, each along its last dimension; the backward products use the same x and W, whose blocks then lie across the
-    sum: ``gemmsim.mx.BlockDimWarning``.
+    With a ``MXLinearConfig`` (2025) it has the three products of ``mx_mm``, and adds the bias in the result's dtype.
+    Under autocast it converts x and W first. With an element type and a block size (0.6.1) it encodes x, W and the
+    output's gradient in MX, each along its last dimension. The backward products use the same x and W, so that their
+    blocks lie across the sum: ``gemmsim.mx.BlockDimWarning``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> layer = torchao.MXLinear.from_float(torch.nn.Linear(32, 32), torchao.MXLinearConfig())
+        >>> layer(torch.ones(4, 32)).shape
+        torch.Size([4, 32])
     """
 
     config: MXLinearConfig | None
@@ -131,12 +151,12 @@ class MXLinear(gs.nn.Emulated, nn.Linear):
     def from_float(
         cls, mod: nn.Linear, elem_dtype: MXLinearConfig | ElemDType | None = None, block_size: int = 32
     ) -> MXLinear:
-        """``mod`` itself, of this class from now on; by default of ``MXLinearConfig()``.
+        """Convert ``mod`` itself to this class, by default with ``MXLinearConfig()``, and return it.
 
         Raises:
             AssertionError: for other modules and element types.
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
-            TypeError: for a module with a ``forward`` of its own, which would stay.
+            TypeError: for a module with a ``forward`` set on the object, which would stay.
         """
         if not isinstance(mod, nn.Linear):
             raise AssertionError(f"a {type(mod).__name__}; allowed: torch.nn.Linear")
@@ -204,10 +224,16 @@ def _to_mxfp8_then_scaled_mm(
 
 
 class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
-    """torchao 0.6.1's inference layer: the weight in MX, decoded for each product.
+    """The inference layer of torchao 0.6.1: the weight is in MX and decoded for each product.
 
     Input and bias have the gradients of ``F.linear`` with the decoded weight; torchao's layer has none. The weight has
-    none.
+    no gradient.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> layer = torchao.MXInferenceLinear.from_float(torch.nn.Linear(32, 16), torch.float8_e4m3fn, 32)
+        >>> layer(torch.ones(4, 32)).shape
+        torch.Size([4, 16])
     """
 
     weight_mx: MXTensor
@@ -249,10 +275,16 @@ class MXInferenceLinear(gs.nn.Emulated, nn.Linear):
 def swap_linear_with_mx_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
-    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for.
+    """Replace the linear layers below ``model`` for which ``filter_fn(mod, fqn)`` is true, as torchao 0.6.1 does.
 
-    Layers whose weight or bias is no parameter are left, as in ``quantize_``, and those whose ``forward`` is an
-    attribute of their own; where anything raises, ``model`` is as it was.
+    Layers whose weight or bias is not a parameter are left, as in ``quantize_``, and so are layers with a ``forward``
+    set on the object. After an error ``model`` is unchanged.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 32))
+        >>> gs.compat.torchao.swap_linear_with_mx_linear(model, torch.float8_e4m3fn, 32)
+        >>> type(model[0]).__name__
+        'MXLinear'
     """
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_linear", model, _why(filter_fn)):
         make = _unless_own(lambda mod: MXLinear.from_float(mod, elem_dtype, block_size))
@@ -263,9 +295,15 @@ def swap_linear_with_mx_linear(
 def swap_linear_with_mx_inference_linear(
     model: nn.Module, elem_dtype: ElemDType, block_size: int, filter_fn: FilterFn | None = None
 ) -> None:
-    """torchao 0.6.1: exchange the linear layers below ``model`` that ``filter_fn(mod, fqn)`` is true for.
+    """Replace the linear layers below ``model`` for which ``filter_fn(mod, fqn)`` is true, as torchao 0.6.1 does.
 
     Layers left and errors as ``swap_linear_with_mx_linear``.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16))
+        >>> gs.compat.torchao.swap_linear_with_mx_inference_linear(model, torch.float8_e4m3fn, 32)
+        >>> type(model[0]).__name__
+        'MXInferenceLinear'
     """
     with gs.nn.Conversion.watched("torchao.swap_linear_with_mx_inference_linear", model, _why(filter_fn)):
         make = _unless_own(lambda mod: MXInferenceLinear.from_float(mod, elem_dtype, block_size))
@@ -279,7 +317,13 @@ def replace_with_custom_fn_if_matches_filter(
     filter_fn: FilterFn,
     cur_fqn: str = "",
 ) -> None:
-    """Exchange the modules below ``model`` that ``filter_fn(mod, fqn)`` is true for, in place, all or none."""
+    """Replace the modules below ``model`` for which ``filter_fn(mod, fqn)`` is true: all or, after an error, none.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import mx_linear
+        >>> model, swap = torch.nn.Sequential(torch.nn.ReLU()), mx_linear.replace_with_custom_fn_if_matches_filter
+        >>> swap(model, lambda mod: torch.nn.Identity(), lambda mod, fqn: isinstance(mod, torch.nn.ReLU))
+    """
     with unchanged_on_error(model):
         _replace(model, replacement_fn, filter_fn, cur_fqn, nn.Module)
         gs.nn.call_children(model)
@@ -288,17 +332,23 @@ def replace_with_custom_fn_if_matches_filter(
 def quantize_(model: nn.Module, config: object, filter_fn: FilterFn | None = None, device: Any = None) -> None:
     """Encode the weights of ``model``'s linear layers as ``config`` says, in place.
 
-    ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, but for configs
-    that exchange layers. What was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers
-    whose weight or bias is no parameter, because a parametrisation or a hook computes it, are left, unless ``config``
-    is a function. A layer whose ``forward`` is an attribute of its own is left where ``config`` exchanges layers; a
-    ``config`` that encodes weights leaves each layer its ``forward``. Errors name the layer, and ``model`` is as it
-    was, on its device too.
+    ``filter_fn(mod, fqn)`` replaces "is a ``torch.nn.Linear``". ``model`` may be such a layer itself, except for
+    configs that replace layers. A log message says what was converted and what was left to PyTorch
+    (``gemmsim.nn.Conversion``). Layers whose weight or bias is not a parameter, because a parametrisation or a hook
+    computes it, are left, unless ``config`` is a function. Where ``config`` replaces layers, a layer with a ``forward``
+    set on the object is left; a ``config`` that encodes weights leaves each layer its ``forward``. Errors name the
+    layer and leave ``model`` unchanged, including its device.
 
     Raises:
         AssertionError: for weights that are not bfloat16 (MX), or have other than two dimensions.
-        RuntimeError: for NVFP4 weights whose sizes are no multiples of 16.
+        RuntimeError: for NVFP4 weights whose sizes are not multiples of 16.
         TypeError: for another config.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16, dtype=torch.bfloat16))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.NVFP4WeightOnlyConfig())
+        >>> type(model[0].weight.data).__name__
+        'NVFP4Tensor'
     """
     make = _transform(config)
     chosen = filter_fn if filter_fn is not None else lambda mod, name: isinstance(mod, nn.Linear)

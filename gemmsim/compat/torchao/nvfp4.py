@@ -1,4 +1,4 @@
-"""NVFP4 with torchao's names: conversion, tensor, and what calibrates activations."""
+"""NVFP4 with torchao's names: conversion, tensor, and calibration of activations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ _PRODUCTS = (aten.mm.default, aten.matmul.default, aten.bmm.default, aten._group
 
 
 def per_tensor_amax_to_scale(amax: Tensor) -> Tensor:
-    """amax / (448 * 6) in float32."""
+    """amax / (448 * 6) in float32.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> torchao.per_tensor_amax_to_scale(torch.tensor(2688.0))
+        tensor(1.)
+    """
     most = amax.to(torch.float32)
     return most / torch.full_like(most, 448.0 * 6.0)  # by a number it is a product on GPUs
 
@@ -53,12 +59,18 @@ def _check(data_hp: Tensor, block_size: int) -> None:
 def nvfp4_quantize(
     data_hp: Tensor, block_size: int = 16, per_tensor_scale: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(scale, data): e4m3 scales [..., K/16] and packed codes [..., K/2], the first in the low half of a byte.
+    """A pair (scale, data): e4m3 scales [..., K/16] and packed codes [..., K/2], the first in the low half of a byte.
 
-    NaN and infinity make their block NaN; torchao's scales are not defined there.
+    A NaN or an infinity makes its block NaN; torchao does not define the scales there.
 
     Raises:
         AssertionError: for other dtypes, sizes, strides and block sizes.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> scale, data = torchao.nvfp4_quantize(torch.full((1, 16), 3.0))
+        >>> scale.float(), data
+        (tensor([[0.5000]]), tensor([[119, 119, 119, 119, 119, 119, 119, 119]], dtype=torch.uint8))
     """
     _check(data_hp, block_size)
     if per_tensor_scale is not None and per_tensor_scale.numel() != 1:
@@ -85,7 +97,14 @@ def _in_range(x: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class QuantizeTensorToNVFP4Kwargs(QuantizeTensorKwargs):
-    """How a plain left operand of a product is encoded."""
+    """How a plain left operand of a product is encoded.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> kwargs = torchao.QuantizeTensorToNVFP4Kwargs(use_dynamic_per_tensor_scale=True)
+        >>> kwargs.block_size, kwargs.use_dynamic_per_tensor_scale
+        (16, True)
+    """
 
     block_size: int = 16
     is_swizzled_scales: bool = False
@@ -97,10 +116,16 @@ class NVFP4Tensor(OwnFields):
     """``gemmsim.mx.MXTensor`` in NVFP4 with torchao's constructor, fields and products.
 
     Products are PyTorch's own of the operands decoded to ``orig_dtype``. A plain left operand is encoded as
-    ``act_quant_kwargs`` says; without them (weight-only) it is multiplied as it is.
+    ``act_quant_kwargs`` says. Without them (weight-only) it is multiplied as it is.
 
     Raises:
         AssertionError: for scales that are not float8_e4m3fn, and other block sizes than 16.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> encoded = torchao.NVFP4Tensor.to_nvfp4(torch.full((1, 16), 0.3))
+        >>> encoded.dequantize(torch.float32)[0, 0], encoded.qdata.shape
+        (tensor(0.3047), torch.Size([1, 8]))
     """
 
     act_per_tensor_scale: Tensor | None
@@ -246,7 +271,13 @@ torch.serialization.add_safe_globals([_rebuild, NVFP4Tensor])
 
 
 class QuantizationStep(str, Enum):
-    """Steps of calibrating activations."""
+    """The steps of the calibration of activations.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> [step.value for step in torchao.QuantizationStep]
+        ['prepare', 'convert']
+    """
 
     PREPARE = "prepare"
     CONVERT = "convert"
@@ -254,10 +285,16 @@ class QuantizationStep(str, Enum):
 
 @dataclass
 class NVFP4DynamicActivationNVFP4WeightConfig:
-    """For ``quantize_``: weights and activations in NVFP4; with ``step`` the activations' scale is calibrated.
+    """For ``quantize_``: weights and activations in NVFP4. ``step`` calibrates the scale of the activations.
 
     Raises:
         ValueError: for an unknown step.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16, dtype=torch.bfloat16))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.NVFP4DynamicActivationNVFP4WeightConfig())
+        >>> type(model[0].weight.data).__name__
+        'NVFP4Tensor'
     """
 
     use_triton_kernel: bool = True
@@ -271,7 +308,13 @@ class NVFP4DynamicActivationNVFP4WeightConfig:
 
 
 class NVFP4MMConfig(Enum):
-    """torchao 0.13: whether activations are encoded too."""
+    """Whether activations are encoded as well, in torchao 0.13.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype import mx_formats
+        >>> [choice.value for choice in mx_formats.NVFP4MMConfig]
+        ['dynamic', 'weight_only']
+    """
 
     DYNAMIC = "dynamic"
     WEIGHT_ONLY = "weight_only"
@@ -279,7 +322,13 @@ class NVFP4MMConfig(Enum):
 
 @dataclass
 class NVFP4InferenceConfig:
-    """torchao 0.13, for ``quantize_``: weights in NVFP4 without a scale of the tensor, activations as ``mm_config``."""
+    """For ``quantize_``, in torchao 0.13: NVFP4 weights without a scale of the tensor, activations by ``mm_config``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype import mx_formats
+        >>> mx_formats.NVFP4InferenceConfig(mx_formats.NVFP4MMConfig.WEIGHT_ONLY).mm_config.value
+        'weight_only'
+    """
 
     mm_config: NVFP4MMConfig = NVFP4MMConfig.DYNAMIC
     use_triton_kernel: bool = True
@@ -287,13 +336,27 @@ class NVFP4InferenceConfig:
 
 @dataclass
 class NVFP4WeightOnlyConfig:
-    """For ``quantize_``: weights in NVFP4."""
+    """For ``quantize_``: weights in NVFP4.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16, dtype=torch.bfloat16))
+        >>> gs.compat.torchao.quantize_(model, gs.compat.torchao.NVFP4WeightOnlyConfig())
+        >>> type(model[0].weight.data).__name__
+        'NVFP4Tensor'
+    """
 
     use_dynamic_per_tensor_scale: bool = True
 
 
 class NVFP4ObservedLinear(gs.nn.Emulated, nn.Linear):
-    """``torch.nn.Linear`` that keeps the largest magnitude it was given in the buffer ``amax``."""
+    """``torch.nn.Linear`` that keeps the largest magnitude of its inputs in the buffer ``amax``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> layer = torchao.NVFP4ObservedLinear(2, 1)
+        >>> layer(torch.tensor([[3.0, -5.0]])).shape, layer.amax.item()
+        (torch.Size([1, 1]), 5.0)
+    """
 
     amax: Tensor
 

@@ -40,8 +40,14 @@ class MXTensor(OwnFields):
     ``scale`` is float8_e8m0fnu with the dimensions of the codes, or flat, in the order of the blocks.
 
     Raises:
-        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not go together; all are
-            ``AssertionError``.
+        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not fit each other; all
+            are ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> encoded = torchao.MXTensor.to_mx(torch.tensor([[0.3, 1.0]]), torch.float8_e4m3fn, 2)
+        >>> encoded.dequantize(torch.float32), encoded.scale.float()
+        (tensor([[0.3125, 1.0000]]), tensor([[0.0039]]))
     """
 
     elem_dtype: ElemDType
@@ -117,7 +123,7 @@ class MXTensor(OwnFields):
         act_quant_kwargs: QuantizeTensorToMXKwargs | None = None,
         is_swizzled_scales: bool = False,
     ) -> MXTensor:
-        """A tensor of codes whose dtype says what they are.
+        """A tensor of codes; their dtype is the element type.
 
         Raises:
             StorageError: for bytes, and scales that are not float8_e8m0fnu; it is an ``AssertionError``.
@@ -140,7 +146,7 @@ class MXTensor(OwnFields):
 
     @property
     def qdata(self) -> Tensor:
-        """The codes in the system's dtype."""
+        """The codes in torchao's dtype."""
         return self.codes.view(storage_dtype(self.elem_dtype)) if self.elem_dtype in _TYPED else self.codes
 
     @property
@@ -258,7 +264,14 @@ class _ToMX(StraightThrough):
 
 @allow_in_graph
 class ToMXConstrFunc(StraightThrough):
-    """torchao 0.6.1: ``apply(data_hp, elem_dtype, block_size)`` is an ``MXTensor``, with the identity as gradient."""
+    """``apply(data_hp, elem_dtype, block_size)`` is an ``MXTensor`` with the identity as gradient (torchao 0.6.1).
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> encoded = torchao.ToMXConstrFunc.apply(torch.tensor([[0.3, 1.0]]), torch.float8_e4m3fn, 2)
+        >>> encoded.dequantize(torch.float32)
+        tensor([[0.3125, 1.0000]])
+    """
 
     @staticmethod
     def forward(ctx: Any, data_hp: Tensor, elem_dtype: ElemDType, block_size: int = 32) -> MXTensor:
@@ -268,7 +281,14 @@ class ToMXConstrFunc(StraightThrough):
 
 @allow_in_graph
 class FromMXConstrFunc(StraightThrough):
-    """torchao 0.6.1: ``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
+    """``apply(tensor_lp, target_dtype)`` gives the values, with the identity as gradient, as in torchao 0.6.1.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> encoded = torchao.MXTensor.to_mx(torch.tensor([[0.3, 1.0]]), torch.float8_e4m3fn, 2)
+        >>> torchao.FromMXConstrFunc.apply(encoded, torch.float32)
+        tensor([[0.3125, 1.0000]])
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
@@ -278,7 +298,13 @@ class FromMXConstrFunc(StraightThrough):
 
 @allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
-    """torchao 0.6.1: ``apply(x, elem_dtype, block_size)`` is ``x``; its gradient becomes an ``MXTensor``."""
+    """``apply(x, elem_dtype, block_size)`` is ``x``, and its gradient becomes an ``MXTensor``, as in torchao 0.6.1.
+
+    Example:
+        >>> from gemmsim.compat import torchao
+        >>> torchao.NoopFwToMXBw.apply(torch.tensor([[0.3, 1.0]]), torch.float8_e4m3fn, 2)
+        tensor([[0.3000, 1.0000]])
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, elem_dtype: ElemDType, block_size: int = 32) -> Tensor:

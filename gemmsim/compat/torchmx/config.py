@@ -12,7 +12,15 @@ __all__ = ["ConfigError", "MXConfig", "QAttentionConfig", "QLinearConfig"]
 
 
 class ConfigError(ValueError, AssertionError):
-    """Some of the four configurations of attention: a ``ValueError``, and the ``AssertionError`` that torchmx means."""
+    """Only some of the four configurations of attention are given.
+
+    It is a ``ValueError`` as well as the ``AssertionError`` that torchmx means to raise.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import ConfigError
+        >>> issubclass(ConfigError, AssertionError)
+        True
+    """
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,11 @@ class MXConfig:
 
     Raises:
         ValueError: for an unknown element type, or a block size below 1.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig
+        >>> MXConfig("float6_e3m2").to_dict()
+        {'elem_dtype_name': 'float6_e3m2', 'block_size': 32}
     """
 
     elem_dtype_name: str
@@ -42,37 +55,49 @@ class MXConfig:
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> MXConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         return cls(**config_dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
+        """A plain dictionary."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class QLinearConfig:
-    """Weights and activations of linear layers."""
+    """The formats of weights and activations of linear layers.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig, QLinearConfig
+        >>> QLinearConfig(MXConfig("float6_e3m2"), MXConfig("float8_e4m3")).activations_config.elem_dtype
+        float8_e4m3
+    """
 
     weights_config: MXConfig
     activations_config: MXConfig
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QLinearConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         return cls(*(MXConfig.load_from_dict(config_dict[n]) for n in ("weights_config", "activations_config")))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary."""
+        """A plain dictionary."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class QAttentionConfig:
-    """Projections of an attention layer and, all or none, its query, key, value and attention weights.
+    """The formats of an attention layer's projections and, all or none, of query, key, value and attention weights.
 
     Raises:
         ConfigError: where some of the last four are given and others not.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.config import MXConfig, QAttentionConfig, QLinearConfig
+        >>> projections = QLinearConfig(MXConfig("float6_e3m2"), MXConfig("float8_e4m3"))
+        >>> QAttentionConfig(projections).is_qkv_quantization_enabled
+        False
     """
 
     projection_config: QLinearConfig
@@ -100,12 +125,12 @@ class QAttentionConfig:
 
     @classmethod
     def load_from_dict(cls, config_dict: Mapping[str, Any]) -> QAttentionConfig:
-        """What ``to_dict`` gave."""
+        """The configuration from the result of ``to_dict``."""
         fields = dict(config_dict)
         projection = QLinearConfig.load_from_dict(fields.pop("projection_config"))
         others = {name: None if value is None else MXConfig.load_from_dict(value) for name, value in fields.items()}
         return cls(projection, **others)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionary, without the four that are None."""
+        """A plain dictionary, without those of the four fields that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}

@@ -15,7 +15,13 @@ _ROUNDINGS = {"round_to_even": "rne", "truncate": "rtz"}
 
 
 class RoundModeError(ValueError, AssertionError):
-    """An unknown ``round_mode``: a ``ValueError``, and the ``AssertionError`` that torchmx raises."""
+    """An unknown ``round_mode``: a ``ValueError``, and the ``AssertionError`` that torchmx raises.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.custom_float_cast import RoundModeError
+        >>> issubclass(RoundModeError, AssertionError)
+        True
+    """
 
 
 def hp_to_floatx(
@@ -26,14 +32,20 @@ def hp_to_floatx(
     round_mode: str = "round_to_even",
     keep_subnormals: bool = True,
 ) -> Tensor:
-    """``hp_data`` on the grid of floats with these widths and the bias 2^(exponent_bits-1)-1, in its own dtype.
+    """Round ``hp_data`` to floats with these widths and the bias 2^(exponent_bits-1)-1, in its own dtype.
 
-    Values beyond ``max_normal`` become it (the largest number of ``hp_data``'s dtype where that is smaller);
-    infinities and NaN stay, -0 becomes +0. Without subnormals what is below the smallest normal number is +0.
+    Values beyond ``max_normal`` become ``max_normal`` (the largest number of ``hp_data``'s dtype where that is
+    smaller). Infinities and NaN stay, and -0 becomes +0. Without subnormals, values below the smallest normal number
+    become +0.
 
     Raises:
         RoundModeError: for another ``round_mode``.
         DTypeError: for dtypes other than float ones; torchmx takes float32 and float64.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.custom_float_cast import hp_to_floatx
+        >>> hp_to_floatx(torch.tensor([0.3, 1000.0]), exponent_bits=4, mantissa_bits=3, max_normal=240.0)
+        tensor([  0.3125, 240.0000])
     """
     if round_mode not in _ROUNDINGS:
         raise RoundModeError(f"round_mode {round_mode!r}; allowed: {', '.join(_ROUNDINGS)}.\n  Give one of these.")

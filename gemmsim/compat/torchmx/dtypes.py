@@ -33,7 +33,12 @@ E8M0_EXPONENT_NAN_VAL = 255
 class DType:
     """A number format; ``max_pow2`` is the exponent of the largest power of two. ``str`` and ``repr`` are its name.
 
-    ``has_nan`` and ``has_inf`` are in torchmx's code and not in its documentation, and so may be left out.
+    ``has_nan`` and ``has_inf`` are in torchmx's code but not in its documentation, so you may omit them.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import dtypes
+        >>> dtypes.float6_e3m2, dtypes.float6_e3m2.max
+        (float6_e3m2, 28.0)
     """
 
     name: str

@@ -40,7 +40,13 @@ _CODECS = {
 
 
 def round_to_even(mantissa: Tensor, mantissa_shift: Tensor | int) -> Tensor:
-    """``mantissa / 2**mantissa_shift`` to the nearest integer, ties to even; integer tensors, shifts of 0 or more."""
+    """``mantissa / 2**mantissa_shift`` to the nearest integer, ties to even; integer tensors, shifts of 0 or more.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import round_to_even
+        >>> round_to_even(torch.tensor([83, 109]), torch.tensor([2, 3]))
+        tensor([21, 14])
+    """
     amount = torch.as_tensor(mantissa_shift, dtype=mantissa.dtype, device=mantissa.device)
     whole = mantissa >> amount
     twice = (mantissa - (whole << amount)) << 1
@@ -50,12 +56,24 @@ def round_to_even(mantissa: Tensor, mantissa_shift: Tensor | int) -> Tensor:
 
 
 def n_ones(n: int) -> int:
-    """2^n - 1."""
+    """2^n - 1.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import n_ones
+        >>> n_ones(4)
+        15
+    """
     return 2**n - 1
 
 
 def leading_one_position(mantissa: Tensor, mantissa_size: int = 7) -> Tensor:
-    """The place of the highest set bit below ``mantissa_size``, counted from 0; -1 where none is."""
+    """The position of the highest set bit below ``mantissa_size``, counted from 0; -1 if none is set.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import leading_one_position
+        >>> leading_one_position(torch.tensor([0, 1, 6]))
+        tensor([-1,  0,  2])
+    """
     places = torch.arange(mantissa_size, dtype=mantissa.dtype, device=mantissa.device)
     present = (mantissa[..., None] >> places) & 1
     return (present * (places + 1)).amax(-1) - 1
@@ -80,6 +98,11 @@ def unpack_bfloat16(x: Tensor, dtype: torch.dtype = torch.uint8) -> tuple[Tensor
 
     Raises:
         AssertionError: for another dtype.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import unpack_bfloat16
+        >>> unpack_bfloat16(torch.tensor([-1.5], dtype=torch.bfloat16))
+        (tensor([1], dtype=torch.uint8), tensor([127], dtype=torch.uint8), tensor([64], dtype=torch.uint8))
     """
     sign, exponent, fraction = _fields(x, torch.bfloat16)
     return sign.to(dtype), exponent.to(dtype), fraction.to(dtype)
@@ -90,6 +113,11 @@ def unpack_fp32(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Raises:
         AssertionError: for another dtype.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import unpack_fp32
+        >>> unpack_fp32(torch.tensor([-1.5]))
+        (tensor([1], dtype=torch.uint8), tensor([127], dtype=torch.uint8), tensor([4194304], dtype=torch.int32))
     """
     sign, exponent, fraction = _fields(x, torch.float32)
     return sign.to(torch.uint8), exponent.to(torch.uint8), fraction
@@ -100,16 +128,26 @@ def unpack_fp64(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Raises:
         AssertionError: for another dtype.
+
+    Example:
+        >>> from gemmsim.compat.torchmx.mx_quantization_utils import unpack_fp64
+        >>> unpack_fp64(torch.tensor([-1.5], dtype=torch.float64))
+        (tensor([1], dtype=torch.uint8), tensor([1023], dtype=torch.int16), tensor([2251799813685248]))
     """
     sign, exponent, fraction = _fields(x, torch.float64)
     return sign.to(torch.uint8), exponent.to(torch.int16), fraction
 
 
 def get_e8m0_shared_exponent(data_hp: Tensor, elem_dtype: DType) -> Tensor:
-    """Scale codes of blocks that lie along the last dimension, which is dropped: uint8, 255 for infinity and NaN.
+    """The scale codes of blocks along the last dimension, which is dropped: uint8, 255 for infinity and NaN.
 
     Raises:
         AssertionError: for dtypes other than bfloat16 and float32, and unknown element types.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import dtypes, mx_quantization_utils
+        >>> mx_quantization_utils.get_e8m0_shared_exponent(torch.tensor([[0.3, 100.0]]), dtypes.float4_e2m1)
+        tensor([131], dtype=torch.uint8)
     """
     _check("dtype", data_hp.dtype, [torch.bfloat16, torch.float32])
     _check("element type", elem_dtype, SUPPORTED_ELEM_DTYPES)
@@ -121,13 +159,20 @@ def get_e8m0_shared_exponent(data_hp: Tensor, elem_dtype: DType) -> Tensor:
 def quantize_mx_with_e8m0_shared_exponent_simulated(
     data_hp: Tensor, elem_dtype: DType, shared_exponent: Tensor, orig_shape: torch.Size | None = None
 ) -> Tensor:
-    """Codes of ``data_hp`` divided by the scales of these codes, which broadcast, of shape ``orig_shape`` if given.
+    """The codes of ``data_hp`` divided by the scales of the codes ``shared_exponent``, which broadcast.
 
-    Rounded once to nearest even, saturating; zero where the scale or the number is NaN. uint8, but int8 of int8;
-    4-bit codes two to a byte, the first in bits 4 to 7.
+    ``orig_shape`` is the shape of the result, if given. Each code is rounded once to nearest even and saturates; it is
+    zero where the scale or the number is NaN. Codes are uint8, or int8 for int8; 4-bit codes are two in each byte, the
+    first in bits 4 to 7.
 
     Raises:
         AssertionError: for an unknown element type.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import dtypes, mx_quantization_utils as u
+        >>> x, scale = torch.tensor([[0.5, 1.0]]), torch.tensor([[127]], dtype=torch.uint8)
+        >>> u.quantize_mx_with_e8m0_shared_exponent_simulated(x, dtypes.float8_e4m3, scale)
+        tensor([[48, 56]], dtype=torch.uint8)
     """
     _check("element type", elem_dtype, SUPPORTED_ELEM_DTYPES)
     # in float64 the quotient is exact, and again in float32 where it is not far below the smallest element
@@ -145,10 +190,16 @@ def quantize_mx_with_e8m0_shared_exponent_simulated(
 def quantize_mx_with_e8m0_shared_exponent_hw_exact(
     data_hp: Tensor, elem_dtype: DType, shared_exponent: Tensor, orig_shape: torch.Size | None = None
 ) -> Tensor:
-    """As ``quantize_mx_with_e8m0_shared_exponent_simulated``, whose codes are the same; bfloat16 and floats only.
+    """The same codes as ``quantize_mx_with_e8m0_shared_exponent_simulated``, for bfloat16 and float elements only.
 
     Raises:
         AssertionError: for other dtypes and element types.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import dtypes, mx_quantization_utils as u
+        >>> x, scale = torch.tensor([[0.5, 1.0]]).bfloat16(), torch.tensor([[127]], dtype=torch.uint8)
+        >>> u.quantize_mx_with_e8m0_shared_exponent_hw_exact(x, dtypes.float8_e4m3, scale)
+        tensor([[48, 56]], dtype=torch.uint8)
     """
     _check("dtype", data_hp.dtype, [torch.bfloat16])
     _check("dtype of shared_exponent", shared_exponent.dtype, [torch.uint8])
@@ -163,10 +214,16 @@ def dequantize_to_dtype(
     packing_dim: int = -1,
     is_packed_fp4: bool = True,
 ) -> Tensor:
-    """Values of uint8 codes of floats, without scales; 4-bit codes lie two to a byte unless ``is_packed_fp4`` is False.
+    """The values of uint8 codes of floats, without scales; 4-bit codes are two in each byte with ``is_packed_fp4``.
 
     Raises:
         AssertionError: for int8 and unknown element types, and codes of another dtype.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import dtypes, mx_quantization_utils
+        >>> codes = torch.tensor([0x12], dtype=torch.uint8)
+        >>> mx_quantization_utils.dequantize_to_dtype(codes, dtypes.float4_e2m1, torch.float32)
+        tensor([0.5000, 1.0000])
     """
     _check("element type", elem_dtype, SUPPORTED_FP_ELEM_DTYPES)
     _check("dtype of codes", data_lp.dtype, [torch.uint8])

@@ -71,8 +71,9 @@ def _known(elem_dtype: object) -> DType:
 def _quantize(data_hp: Tensor, elem_dtype_name: str, block_size: int) -> tuple[Tensor, Tensor]:
     """(scales, codes) of ``data_hp`` along its last dimension, bit for bit torchmx 0.1.0's.
 
-    Scales are bytes, one to a block, the last block filled with zeros. Codes are bytes, int8 for int8, two to a byte
-    for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted too.
+    Scales are bytes, one for each block; the last block is padded with zeros. Codes are bytes, int8 for int8, two in
+    each byte for float4 (the first in bits 4 to 7). torchmx takes bfloat16; float32, float64 and float16 are accepted
+    too.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
@@ -90,7 +91,7 @@ def _dequantize(
     target_dtype: torch.dtype,
     block_dim: int,
 ) -> Tensor:
-    """Values of codes and scales along ``block_dim``; of float4 two for every byte. Scale 255 gives NaN.
+    """Values of codes and scales along ``block_dim``, for float4 two for each byte. Scale 255 gives NaN.
 
     Raises:
         ElementError, LayoutError: for an unknown element type, and odd blocks of float4; both are ``AssertionError``.
@@ -110,27 +111,39 @@ dequantize_mx.__signature__ = inspect.signature(_dequantize)  # type: ignore[att
 
 
 class ViewError(gs.ShapeError, AssertionError):
-    """A view that cuts or folds blocks: a ``gemmsim.ShapeError``, and the ``AssertionError`` that torchmx raises."""
+    """A view that splits or folds blocks: a ``gemmsim.ShapeError``, and the ``AssertionError`` that torchmx raises.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> issubclass(torchmx.mx_tensor.ViewError, AssertionError)
+        True
+    """
 
 
 class MXTensor(OwnFields):
     """``gemmsim.mx.MXTensor`` with torchmx's constructor and fields; products are PyTorch's of the decoded operands.
 
     Args:
-        scale_e8m0_bits: uint8 codes of the scales, one to a block: flat, in the order of the blocks, as torchmx's
+        scale_e8m0_bits: uint8 codes of the scales, one for each block: flat, in the order of the blocks, as torchmx's
             documentation says; or with the dimensions of ``data_bits``, as its code has them and ``_scale_e8m0`` is.
-        data_bits: uint8 or int8 codes, two to a byte for float4.
+        data_bits: uint8 or int8 codes; two in each byte for float4.
         elem_dtype: one of ``dtypes.SUPPORTED_ELEM_DTYPES``.
         block_size, block_dim: elements of a block, and the dimension along which blocks lie, by default the last.
         orig_dtype: the tensor's dtype.
-        padding: what the last block lacks.
+        padding: the number of elements that the last block lacks.
 
     Fields: ``_scale_e8m0``, ``_data``, ``_elem_dtype``, ``_block_size``, ``_orig_dtype`` (assignable), ``_padding``
-    and ``_block_dim`` (counted from 0). Views that cut or fold blocks raise ``ViewError``, an ``AssertionError``.
+    and ``_block_dim`` (counted from 0). Views that split or fold blocks raise ``ViewError``, an ``AssertionError``.
 
     Raises:
-        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not go together; all are
-            ``AssertionError``.
+        ElementError, StorageError, LayoutError: for element types, dtypes and shapes that do not fit each other; all
+            are ``AssertionError``.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> encoded = torchmx.MXTensor.to_mx(torch.tensor([[0.3, 1.0]]), torchmx.dtypes.float8_e4m3, 2)
+        >>> encoded.to_dtype(torch.float32), encoded._scale_e8m0
+        (tensor([[0.3125, 1.0000]]), tensor([[119]], dtype=torch.uint8))
     """
 
     _elem_dtype: DType
@@ -181,7 +194,7 @@ class MXTensor(OwnFields):
     def to_dtype(self, target_dtype: torch.dtype | None = None) -> Tensor:
         """The values in ``target_dtype``; the gradient is the identity.
 
-        Through 4-bit floats whose last block is short there is none: going back there raises ``ValueError``.
+        4-bit floats with a short last block have no gradient: the backward pass raises ``ValueError``.
         """
         values = self.dequantize(self._orig_dtype if target_dtype is None else target_dtype)
         if self._padding and self._elem_dtype == float4_e2m1 and values.requires_grad:
@@ -317,7 +330,14 @@ def _short_block() -> ValueError:
 
 @allow_in_graph
 class ToMXConstrFunc(StraightThrough):
-    """``apply(data_hp, elem_dtype, block_size, padding)`` is an ``MXTensor``, with the identity as gradient."""
+    """``apply(data_hp, elem_dtype, block_size, padding)`` is an ``MXTensor``, with the identity as gradient.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> encoded = torchmx.mx_tensor.ToMXConstrFunc.apply(torch.tensor([[0.3, 1.0]]), torchmx.dtypes.int8, 2)
+        >>> encoded.to_dtype(torch.float32)
+        tensor([[0.2969, 1.0000]])
+    """
 
     @staticmethod
     def forward(
@@ -338,7 +358,14 @@ class ToMXConstrFunc(StraightThrough):
 
 @allow_in_graph
 class FromMXConstrFunc(torch.autograd.Function):
-    """``apply(tensor_lp, target_dtype)`` are its values, with the identity as gradient."""
+    """``apply(tensor_lp, target_dtype)`` gives the values, with the identity as gradient.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> encoded = torchmx.MXTensor.to_mx(torch.tensor([[0.3, 1.0]]), torchmx.dtypes.float8_e4m3, 2)
+        >>> torchmx.mx_tensor.FromMXConstrFunc.apply(encoded, torch.float32)
+        tensor([[0.3125, 1.0000]])
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor_lp: MXTensor, target_dtype: torch.dtype) -> Tensor:
@@ -351,7 +378,7 @@ class FromMXConstrFunc(torch.autograd.Function):
         """The gradient, as it is.
 
         Raises:
-            ValueError: through 4-bit floats whose last block is short.
+            ValueError: for 4-bit floats with a short last block.
         """
         if ctx.refused:
             raise _short_block()
@@ -360,7 +387,13 @@ class FromMXConstrFunc(torch.autograd.Function):
 
 @allow_in_graph
 class NoopFwToMXBw(torch.autograd.Function):
-    """``apply(x, elem_dtype, block_size)`` is ``x``; its gradient becomes an ``MXTensor``."""
+    """``apply(x, elem_dtype, block_size)`` is ``x``, and its gradient becomes an ``MXTensor``.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> torchmx.mx_tensor.NoopFwToMXBw.apply(torch.tensor([[0.3, 1.0]]), torchmx.dtypes.float8_e4m3, 2)
+        tensor([[0.3000, 1.0000]])
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, elem_dtype: DType, block_size: int = 32) -> Tensor:

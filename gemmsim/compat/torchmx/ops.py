@@ -1,4 +1,4 @@
-"""torchmx's functions of PyTorch's operators on its tensors; ``MXTensor`` has them built in."""
+"""torchmx's implementations of PyTorch's operators on its tensors; ``MXTensor`` has them built in."""
 
 from __future__ import annotations
 

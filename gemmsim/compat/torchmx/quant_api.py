@@ -24,7 +24,7 @@ __all__ = ["mx_dynamic_activation_mx_weights", "quantize_linear_", "quantize_llm
 
 
 def __getattr__(name: str) -> Any:
-    """transformers' layers and what they are exchanged for, on first use (PEP 562): transformers is loaded."""
+    """transformers' layers and their replacements, on first use (PEP 562), which loads transformers."""
     if name not in ("ATTENTION_LAYERS", "MLP_LAYERS"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .layers import llm
@@ -33,11 +33,17 @@ def __getattr__(name: str) -> Any:
 
 
 def quantize_linear_(model: nn.Module, qconfig: QLinearConfig) -> None:
-    """Exchange the linear layers below ``model`` for ``MXInferenceLinear``, in place.
+    """Replace the linear layers below ``model`` by ``MXInferenceLinear``, in place.
 
-    What was exchanged and what was left to PyTorch is logged (``gemmsim.nn.Conversion``). Layers whose weight or bias
-    is no parameter, because a parametrisation or a hook computes it, are left, and those whose ``forward`` is an
-    attribute of their own. Errors name the layer, and the model is as it was.
+    A log message says what was replaced and what was left to PyTorch (``gemmsim.nn.Conversion``). Layers whose weight
+    or bias is not a parameter, because a parametrisation or a hook computes it, are left, and so are layers with a
+    ``forward`` set on the object. Errors name the layer and leave the model unchanged.
+
+    Example:
+        >>> model, c = torch.nn.Sequential(torch.nn.Linear(32, 16)), gs.compat.torchmx.config
+        >>> gs.compat.torchmx.quant_api.quantize_linear_(model, c.QLinearConfig(c.MXConfig("int8"), c.MXConfig("int8")))
+        >>> type(model[0]).__name__
+        'MXInferenceLinear'
     """
     with Conversion.watched("torchmx.quantize_linear_", model, _why):
         _exchange_linear(model, qconfig)
@@ -65,14 +71,18 @@ def _why(name: str, module: nn.Module) -> tuple[str, bool]:
 
 
 def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:
-    """Exchange attention and MLP of transformers' Llama and Qwen2 below ``model``, then all other linear layers.
+    """Replace attention and MLP of transformers' Llama and Qwen2 below ``model``, then all other linear layers.
 
-    The remaining layers are computed as ``qmlp_config`` says. Layers left, and errors, as ``quantize_linear_``; an
-    attention or MLP whose ``forward`` is an attribute of its own keeps it, with its linear layers exchanged as the
-    rest.
+    The remaining layers are computed as ``qmlp_config`` says. Layers left, and errors, are as in ``quantize_linear_``.
+    An attention or MLP with a ``forward`` set on the object keeps it, and its linear layers are replaced as the rest.
 
     Raises:
         ModuleNotFoundError: without transformers (the extra gemmsim[transformers]).
+
+    Example:
+        >>> from gemmsim.compat.torchmx import config as c, quant_api
+        >>> linear = c.QLinearConfig(c.MXConfig("float6_e3m2"), c.MXConfig("float8_e4m3"))
+        >>> quant_api.quantize_llm_(model, c.QAttentionConfig(linear), linear)  # doctest: +SKIP
     """
     with Conversion.watched("torchmx.quantize_llm_", model, _why):
         _exchange(model, qattention_config, qmlp_config)
@@ -100,7 +110,14 @@ def mx_dynamic_activation_mx_weights(
     activation_elem_dtype: DType = float8_e4m3,
     activation_block_size: int = 32,
 ) -> Callable[[nn.Module], nn.Module]:
-    """What ``gemmsim.compat.torchao.quantize_`` (and torchao's) calls on each linear layer: a layer in MX."""
+    """A function for ``gemmsim.compat.torchao.quantize_`` (and torchao's) that makes a linear layer an MX layer.
+
+    Example:
+        >>> from gemmsim.compat import torchmx
+        >>> make = torchmx.quant_api.mx_dynamic_activation_mx_weights()
+        >>> type(make(torch.nn.Linear(32, 16))).__name__
+        'MXInferenceLinear'
+    """
     qconfig = QLinearConfig(
         MXConfig(weight_elem_dtype.name, weight_block_size), MXConfig(activation_elem_dtype.name, activation_block_size)
     )

@@ -1,4 +1,4 @@
-"""mptorch's ways to cuBLAS: products of native types, where they are asked for."""
+"""mptorch's functions for cuBLAS: products of native types, on request."""
 
 from __future__ import annotations
 
@@ -25,11 +25,19 @@ __all__ = [
 class cublas_acceleration(gs.cublas_acceleration):
     """``gemmsim.cublas_acceleration`` by mptorch's rule: float32 operands of a product in fp16 are rounded to fp16.
 
-    Inside, products of layers and functions, forward and backward, go to cuBLAS where
-    ``match_mac_format_with_cublas_types`` has types for their format: fused, to nearest, with subnormals and without
-    saturation, in 5 bits of exponent and 10 of significand (F16 throughout) or 8 and 23 (F32, by ``fast_mode``). On CPU
-    tensors PyTorch's product of these types takes their place. ``gemmsim.last_backend`` says what ran, and why not
-    cuBLAS where it did not. Everything else as ``gemmsim.cublas_acceleration``, errors (``SpecError``) too.
+    Inside, products of layers and functions, forward and backward, use cuBLAS where
+    ``match_mac_format_with_cublas_types`` has types for their format. Such products are fused and rounded to nearest,
+    with subnormals and without saturation. Their widths are 5 exponent bits and 10 of the significand (F16 throughout),
+    or 8 and 23 (F32, by ``fast_mode``). CPU tensors use PyTorch's product of these types. ``gemmsim.last_backend`` says
+    which backend ran, and why it was not cuBLAS. Everything else, including errors (``SpecError``), is as in
+    ``gemmsim.cublas_acceleration``.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import quant
+        >>> with quant.cublas_acceleration(True):
+        ...     product = quant.float_mm(torch.ones(2, 3), torch.ones(3, 2), man_add=10, exp_add=5, saturate=False)
+        >>> gs.last_backend().backend  # CPU tensors: PyTorch's BLAS
+        'blas'
     """
 
     _ROUNDS_OPERANDS = True
@@ -59,13 +67,21 @@ def cublas_mm(
     compute_type: CUBLASComputeType,
     pedantic: bool,
 ) -> Tensor:
-    """The product of two CUDA matrices as cuBLAS computes it: operands cast to ``input_type``, result in float32.
+    """The product of two CUDA matrices as cuBLAS computes it: operands cast to ``input_type``, the result in float32.
 
-    Bits are the library's, those of no emulated accumulator.
+    The bits are the library's. They are not those of an emulated accumulator.
 
     Raises:
         NotImplementedError: for tensors that are not on a CUDA device.
-        RuntimeError: for types that do not go together, and where cuBLAS does not take the product.
+        RuntimeError: for types that cuBLAS does not combine, and where cuBLAS does not take the product.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import CUBLASComputeType, CUBLASMatrixType, cublas_mm
+        >>> half, single = CUBLASMatrixType.F16, CUBLASMatrixType.F32
+        >>> cublas_mm(torch.ones(2, 3), torch.ones(3, 2), half, single, CUBLASComputeType.F32, False)  # CPU tensors
+        Traceback (most recent call last):
+            ...
+        NotImplementedError: cublas_mm of tensors on cpu, cpu; allowed: CUDA devices...
     """
     _check_device("cublas_mm", a, b)
     spec, mode = product_of(input_type, output_type, compute_type, pedantic)
@@ -83,10 +99,18 @@ def cublas_bmm(
     compute_type: CUBLASComputeType,
     pedantic: bool,
 ) -> Tensor:
-    """``cublas_mm`` of batches, whose shapes are those of ``torch.matmul``.
+    """``cublas_mm`` of batches, with the shapes of ``torch.matmul``.
 
     Raises:
         NotImplementedError, RuntimeError: as ``cublas_mm``.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import CUBLASComputeType, CUBLASMatrixType, cublas_bmm
+        >>> half, single = CUBLASMatrixType.F16, CUBLASMatrixType.F32
+        >>> cublas_bmm(torch.ones(1, 2, 3), torch.ones(3, 2), half, single, CUBLASComputeType.F32, False)  # CPU tensors
+        Traceback (most recent call last):
+            ...
+        NotImplementedError: cublas_bmm of tensors on cpu, cpu; allowed: CUDA devices...
     """
     _check_device("cublas_bmm", a, b)
     spec, mode = product_of(input_type, output_type, compute_type, pedantic)

@@ -80,7 +80,7 @@ def _pair(name: str, value: Any, kind: type) -> tuple[Any, Any]:
 
 
 class QAffineFormats(gs.QAffineFormats):
-    """``gemmsim.QAffineFormats`` by mptorch's arguments.
+    """``gemmsim.QAffineFormats`` with mptorch's arguments.
 
     ``fwd_mac``, ``bwd_mac``: None or () for PyTorch's own product; one format for fused multiply-add; a pair
     (add, mul) for two roundings, of any two formats. ``fwd_rnd``, ``bwd_rnd``: one rounding or a pair (add, mul),
@@ -91,13 +91,19 @@ class QAffineFormats(gs.QAffineFormats):
 
     ``weight_scaled_format`` and the like are mptorch's numbers where they were given as such, with ``exp`` and ``man``.
 
-    gemmsim's own: ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
+    gemmsim adds ``accumulate``, the order of sums (``accumulator_of``), ``arithmetic`` ("exact" or "fp32", in which
     mptorch's CPU kernels round twice), ``bias_in_accumulator``, ``bias_sum``, ``transposed_sum``, ``seed``,
     ``fprop``, ``dgrad`` and ``wgrad``.
 
     Raises:
         FormatError, SpecError: for arguments that mean nothing; ``SpecError`` for ``compensated`` with formats that
             have nothing to compensate.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> formats = quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10, subnormals=True), accumulate="mptorch_cuda")
+        >>> formats.fprop
+        GemmSpec.parse(':chunked(8, e5m10/sat, e5m10/sat)')
     """
 
     _arguments: dict[str, Any]
@@ -157,7 +163,7 @@ class QAffineFormats(gs.QAffineFormats):
         return GemmSpec(accumulator=accumulator, arithmetic=arithmetic)
 
     def to_dict(self) -> dict[str, object]:
-        """As ``gemmsim.QAffineFormats.to_dict``, whose ``from_dict`` reads it: formats by gemmsim's names."""
+        """As ``gemmsim.QAffineFormats.to_dict``, with gemmsim's names of formats, for its ``from_dict``."""
         return {k: str(v.format) if isinstance(v, Number) else v for k, v in super().to_dict().items()}
 
     def __getstate__(self) -> dict[str, object]:
@@ -187,9 +193,20 @@ def _given(*steps: Any) -> tuple[Any, ...]:
 
 
 class QSoftmaxFormats(gs.QSoftmaxFormats):
-    """``gemmsim.QSoftmaxFormats`` by mptorch's arguments, of formats and functions. ``ValueError`` for an incomplete
-    forward pass; a backward pass without both formats is PyTorch's. By logarithms (``fwd_lse``) there are no attributes
-    ``fwd_exp`` and ``fwd_acc``, as in mptorch."""
+    """``gemmsim.QSoftmaxFormats`` with mptorch's arguments, which are formats and functions.
+
+    A backward pass without both formats is PyTorch's. A softmax by logarithms (``fwd_lse``) has no attributes
+    ``fwd_exp`` and ``fwd_acc``, as in mptorch.
+
+    Raises:
+        ValueError: for an incomplete forward pass.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> formats = quant.QSoftmaxFormats(fwd_off=FloatingPoint(5, 10), fwd_lse=FloatingPoint(5, 10))
+        >>> formats.use_lse, hasattr(formats, "fwd_exp")
+        (True, False)
+    """
 
     #: The steps' formats that were given.
     given_steps: tuple[Any, ...]
@@ -232,7 +249,13 @@ class QSoftmaxFormats(gs.QSoftmaxFormats):
 
 
 class QLayerNormFormats(gs.QLayerNormFormats):
-    """``gemmsim.QLayerNormFormats`` by mptorch's arguments. A direction without all its formats is PyTorch's."""
+    """``gemmsim.QLayerNormFormats`` with mptorch's arguments. A direction that lacks a format is PyTorch's.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> quant.QLayerNormFormats(*[FloatingPoint(5, 10)] * 4).fwd_acc
+        parse_cast('e5m10/ftz/sat')
+    """
 
     #: The steps' formats that were given.
     given_steps: tuple[Any, ...]
@@ -256,7 +279,13 @@ class QLayerNormFormats(gs.QLayerNormFormats):
 
 
 class QGELUFormats(gs.QGELUFormats):
-    """``gemmsim.QGELUFormats`` by mptorch's arguments."""
+    """``gemmsim.QGELUFormats`` with mptorch's arguments.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> quant.QGELUFormats(output_quant=(FloatingPoint(4, 3), "nearest")).output_quant
+        parse_cast('ieee_e4m3/ftz/sat')
+    """
 
     def __init__(
         self, input_quant: Quant = identity, inter_quant: Quant = identity, output_quant: Quant = identity,

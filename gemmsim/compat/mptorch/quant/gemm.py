@@ -1,9 +1,9 @@
 """mptorch's raw matrix products.
 
-Sums go k = 0, 1, ... from +0. Each step is rounded once, from its exact value; ``arithmetic="fp32"`` rounds it to
-float32 first, as mptorch's kernels do. ``accumulate`` takes another order ("chunk(8)" is that of mptorch's CUDA
-kernels), ``seed`` fixes the random bits. Shapes are those of ``torch.mm`` and ``torch.matmul``, errors ``ShapeError``.
-None of these has a gradient of its own rounding: they differentiate as ``gemmsim.qmatmul`` with the same spec does.
+Sums start at +0 and go over k = 0, 1, ... in order. Each step is rounded once, from its exact value;
+``arithmetic="fp32"`` rounds it to float32 first, as mptorch's kernels do. ``accumulate`` selects another order
+("chunk(8)" is that of mptorch's CUDA kernels), and ``seed`` fixes the random bits. Shapes are those of ``torch.mm`` and
+``torch.matmul``, errors ``ShapeError``. The gradients are those of ``gemmsim.qmatmul`` with the same spec.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ def float_mm(
     compensated: bool | None = False, rbits_add: int = 0, rbits_mul: int = 0, *,
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``a @ b`` of two matrices, sums in ``FloatingPoint(exp_add, man_add)``, products in (exp_mul, man_mul) or fused.
+    """``a @ b`` of two matrices: sums in ``FloatingPoint(exp_add, man_add)``, products in (exp_mul, man_mul) or fused.
 
-    Widths of the significand come before those of the exponent. Inside ``cublas_acceleration`` it is cuBLAS' product
-    where ``match_mac_format_with_cublas_types`` finds types and nothing is compensated.
+    Widths of the significand come before those of the exponent. Inside ``cublas_acceleration`` cuBLAS computes the
+    product where ``match_mac_format_with_cublas_types`` finds types and nothing is compensated.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import float_mm
+        >>> float_mm(torch.ones(1, 9), torch.ones(9, 1), man_add=2, exp_add=5)  # 8 + 1 rounds to 8
+        tensor([[8.]])
     """
     widths = (man_add, exp_add, man_mul, exp_mul)
     options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
@@ -44,7 +49,13 @@ def float_bmm(
     compensated: bool | None = False, rbits_add: int = 0, rbits_mul: int = 0, *,
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``float_mm`` of batches."""
+    """``float_mm`` of batches.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import float_bmm
+        >>> float_bmm(torch.ones(2, 1, 9), torch.ones(9, 1), man_add=2, exp_add=5).flatten()
+        tensor([8., 8.])
+    """
     widths = (man_add, exp_add, man_mul, exp_mul)
     options = (rounding, fma, subnormals, saturate, compensated, rbits_add, rbits_mul)
     return gs.qmatmul(a, b, _float_spec(widths, options, accumulate, arithmetic), seed=seed)
@@ -55,7 +66,13 @@ def fxp_mm(
     rounding: str = "nearest", fma: bool = True, *, accumulate: str | Accumulator = "sequential",
     arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``a @ b`` of two matrices in fixed point, which always clamps."""
+    """``a @ b`` of two matrices in fixed point, which always clamps.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import fxp_mm
+        >>> fxp_mm(torch.full((1, 9), 0.3), torch.ones(9, 1), wl_add=8, fl_add=2)  # each sum is a multiple of 1/4
+        tensor([[2.2500]])
+    """
     spec = _fixed_spec((wl_add, fl_add), (wl_mul, fl_mul), symmetric, fma, rounding, accumulate, arithmetic)
     return gs.qmm(a, b, spec, seed=seed)
 
@@ -65,7 +82,13 @@ def fxp_bmm(
     rounding: str = "nearest", fma: bool = True, *, accumulate: str | Accumulator = "sequential",
     arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``fxp_mm`` of batches."""
+    """``fxp_mm`` of batches.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import fxp_bmm
+        >>> fxp_bmm(torch.full((2, 1, 9), 0.3), torch.ones(9, 1), wl_add=8, fl_add=2).flatten()
+        tensor([2.2500, 2.2500])
+    """
     spec = _fixed_spec((wl_add, fl_add), (wl_mul, fl_mul), symmetric, fma, rounding, accumulate, arithmetic)
     return gs.qmatmul(a, b, spec, seed=seed)
 
@@ -75,7 +98,13 @@ def superfp_mm(
     binades_mul: Any = 1, rounding: str = "nearest", fma: bool = True, saturate: bool = False, *,
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``a @ b`` of two matrices in supernormal floats. ``superfp_bmm`` has another order and another default."""
+    """``a @ b`` of two matrices in supernormal floats. ``superfp_bmm`` has another order and another default.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import superfp_mm
+        >>> superfp_mm(torch.ones(1, 9), torch.ones(9, 1), man_add=2, exp_add=5)
+        tensor([[8.]])
+    """
     add, mul = (exp_add, man_add, binades_add), (exp_mul, man_mul, binades_mul)
     return gs.qmm(a, b, _super_spec(add, mul, saturate, fma, rounding, accumulate, arithmetic), seed=seed)
 
@@ -85,7 +114,13 @@ def superfp_bmm(
     binades_mul: Any = 1, rounding: str = "nearest", fma: bool = True, saturate: bool = True, *,
     accumulate: str | Accumulator = "sequential", arithmetic: str = "exact", seed: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """``superfp_mm`` of batches; binades after both pairs of widths, and saturating by default."""
+    """``superfp_mm`` of batches. The binades come after both pairs of widths, and it saturates by default.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import superfp_bmm
+        >>> superfp_bmm(torch.ones(2, 1, 9), torch.ones(9, 1), man_add=2, exp_add=5).flatten()
+        tensor([8., 8.])
+    """
     add, mul = (exp_add, man_add, binades_add), (exp_mul, man_mul, binades_mul)
     return gs.qmatmul(a, b, _super_spec(add, mul, saturate, fma, rounding, accumulate, arithmetic), seed=seed)
 
@@ -93,14 +128,28 @@ def superfp_bmm(
 def mp_mm(
     a: Tensor, b: Tensor, formats: QAffineFormats, use_forward: bool = True, *, seed: int | None = None
 ) -> Tensor:
-    """``a @ b`` of two matrices as the forward (or backward) product of ``formats``; without one, fused float32."""
+    """``a @ b`` of two matrices as the forward (or backward) product of ``formats``; fused float32 if it has none.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> formats = quant.QAffineFormats(fwd_mac=FloatingPoint(5, 2))
+        >>> [quant.mp_mm(torch.ones(1, 9), torch.ones(9, 1), formats, forward).item() for forward in (True, False)]
+        [8.0, 9.0]
+    """
     return gs.qmm(a, b, _spec_of(formats, use_forward), seed=_seed_of(formats, seed))
 
 
 def mp_bmm(
     a: Tensor, b: Tensor, formats: QAffineFormats, use_forward: bool = True, *, seed: int | None = None
 ) -> Tensor:
-    """``mp_mm`` of batches."""
+    """``mp_mm`` of batches.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> formats = quant.QAffineFormats(fwd_mac=FloatingPoint(5, 2))
+        >>> quant.mp_bmm(torch.ones(2, 1, 9), torch.ones(9, 1), formats).flatten()
+        tensor([8., 8.])
+    """
     return gs.qmatmul(a, b, _spec_of(formats, use_forward), seed=_seed_of(formats, seed))
 
 

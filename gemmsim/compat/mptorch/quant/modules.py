@@ -1,5 +1,7 @@
-"""mptorch's modules. Each is the one of ``gemmsim.nn`` with ``formats`` before the optional arguments, and rounds its
-parameters in place when it is made. ``device`` and ``dtype`` come last."""
+"""mptorch's modules: those of ``gemmsim.nn`` with ``formats`` before the optional arguments.
+
+They round their parameters in place when they are created. ``device`` and ``dtype`` come last.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,14 @@ class _Quantised(torch.nn.Module):
 
 
 class QLinear(_Quantised, qnn.QLinear):
-    """``gemmsim.nn.QLinear``."""
+    """``gemmsim.nn.QLinear`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QLinear(8, 8, quant.QAffineFormats(weight_quant=(FloatingPoint(4, 3), "nearest")))
+        >>> torch.equal(layer.weight, quant.float_quantize(layer.weight.detach(), 4, 3, "nearest"))
+        True
+    """
 
     def __init__(
         self, in_features: int, out_features: int, formats: QAffineFormats, bias: bool = True, device: Any = None,
@@ -77,7 +86,14 @@ class QLinear(_Quantised, qnn.QLinear):
 
 
 class QLazyLinear(qnn.QLazyLinear, QLinear):
-    """``gemmsim.nn.QLazyLinear`` and a ``QLinear``: nothing but a ``QLinear`` after its first input."""
+    """``gemmsim.nn.QLazyLinear`` with mptorch's arguments. It is a ``QLinear``; its first input makes it a plain one.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QLazyLinear(1, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(2, 3)).shape, type(layer).__name__
+        (torch.Size([2, 1]), 'QLinear')
+    """
 
     cls_to_become: Any = QLinear
     float_class: Any = torch.nn.Linear
@@ -89,7 +105,7 @@ class QLazyLinear(qnn.QLazyLinear, QLinear):
         self.reset_quant_function()
 
     def initialize_parameters(self, input: Tensor) -> None:
-        """Those of ``torch.nn.LazyLinear``, rounded."""
+        """Initialise the parameters as ``torch.nn.LazyLinear`` does, and round them."""
         super().initialize_parameters(input)
         self.quant_parameters()
 
@@ -106,15 +122,36 @@ class _Conv(_Quantised):
 
 
 class QConv1d(_Conv, qnn.QConv1d):
-    """``gemmsim.nn.QConv1d``."""
+    """``gemmsim.nn.QConv1d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConv1d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 8)).shape
+        torch.Size([1, 2, 6])
+    """
 
 
 class QConv2d(_Conv, qnn.QConv2d):
-    """``gemmsim.nn.QConv2d``."""
+    """``gemmsim.nn.QConv2d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConv2d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 8, 8)).shape
+        torch.Size([1, 2, 6, 6])
+    """
 
 
 class QConv3d(_Conv, qnn.QConv3d):
-    """``gemmsim.nn.QConv3d``."""
+    """``gemmsim.nn.QConv3d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConv3d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 4, 4, 4)).shape
+        torch.Size([1, 2, 2, 2, 2])
+    """
 
 
 class _ConvTranspose(_Quantised):
@@ -129,19 +166,47 @@ class _ConvTranspose(_Quantised):
 
 
 class QConvTranspose1d(_ConvTranspose, qnn.QConvTranspose1d):
-    """``gemmsim.nn.QConvTranspose1d``."""
+    """``gemmsim.nn.QConvTranspose1d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConvTranspose1d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 8)).shape
+        torch.Size([1, 2, 10])
+    """
 
 
 class QConvTranspose2d(_ConvTranspose, qnn.QConvTranspose2d):
-    """``gemmsim.nn.QConvTranspose2d``."""
+    """``gemmsim.nn.QConvTranspose2d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConvTranspose2d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 8, 8)).shape
+        torch.Size([1, 2, 10, 10])
+    """
 
 
 class QConvTranspose3d(_ConvTranspose, qnn.QConvTranspose3d):
-    """``gemmsim.nn.QConvTranspose3d``."""
+    """``gemmsim.nn.QConvTranspose3d`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QConvTranspose3d(1, 2, 3, quant.QAffineFormats(fwd_mac=FloatingPoint(5, 10)))
+        >>> layer(torch.ones(1, 1, 4, 4, 4)).shape
+        torch.Size([1, 2, 6, 6, 6])
+    """
 
 
 class QAvgPool2d(qnn.QAvgPool2d):
-    """``gemmsim.nn.QAvgPool2d``."""
+    """``gemmsim.nn.QAvgPool2d`` with mptorch's arguments.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> act = (FloatingPoint(4, 3), "nearest")
+        >>> quant.QAvgPool2d(2, act, act)(torch.tensor([[[[1.0, 1.25], [1.5, 2.0]]]]))
+        tensor([[[[1.5000]]]])
+    """
 
     def __init__(
         self, kernel_size: Any, fwd_quant: Quant, bwd_quant: Quant, stride: Any = None, padding: Any = 0,
@@ -152,10 +217,15 @@ class QAvgPool2d(qnn.QAvgPool2d):
 
 
 class QBatchNorm(qnn.Emulated, torch.nn.Module):
-    """What ``QBatchNorm1d`` and ``QBatchNorm2d`` have in common; only they are made.
+    """The base class of ``QBatchNorm1d`` and ``QBatchNorm2d``; you cannot create one itself.
 
     Raises:
-        TypeError: where it is made itself.
+        TypeError: where it is created itself.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import quant
+        >>> issubclass(quant.QBatchNorm1d, quant.QBatchNorm)
+        True
     """
 
     running_mean: Tensor | None
@@ -184,15 +254,42 @@ class QBatchNorm(qnn.Emulated, torch.nn.Module):
 
 
 class QBatchNorm1d(QBatchNorm, qnn.QBatchNorm1d):
-    """``gemmsim.nn.QBatchNorm1d``: statistics are buffers, ``training`` decides which ones are used."""
+    """``gemmsim.nn.QBatchNorm1d`` with mptorch's arguments.
+
+    Statistics are buffers. ``training`` decides whether the batch's or the moving ones apply.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> act = (FloatingPoint(4, 3), "nearest")
+        >>> quant.QBatchNorm1d(1, act, act, affine=False)(torch.tensor([[1.0], [2.0], [4.0]]))
+        tensor([[-1.0000],
+                [-0.2031],
+                [ 1.3750]])
+    """
 
 
 class QBatchNorm2d(QBatchNorm, qnn.QBatchNorm2d):
-    """``gemmsim.nn.QBatchNorm2d``: statistics are buffers, ``training`` decides which ones are used."""
+    """``gemmsim.nn.QBatchNorm2d`` with mptorch's arguments.
+
+    Statistics are buffers. ``training`` decides whether the batch's or the moving ones apply.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> act = (FloatingPoint(4, 3), "nearest")
+        >>> quant.QBatchNorm2d(1, act, act, affine=False)(torch.tensor([[[[1.0, 2.0, 4.0]]]]))
+        tensor([[[[-1.0000, -0.2031,  1.3750]]]])
+    """
 
 
 class QLayerNorm(_Quantised, qnn.QLayerNorm):
-    """``gemmsim.nn.QLayerNorm``."""
+    """``gemmsim.nn.QLayerNorm`` with mptorch's arguments. It rounds its parameters in place when it is created.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QLayerNorm(3, quant.QLayerNormFormats(*[FloatingPoint(5, 4)] * 4), elementwise_affine=False)
+        >>> layer(torch.tensor([1.0, 2.0, 4.0]))
+        tensor([-1.1250, -0.2969,  1.3125])
+    """
 
     def __init__(
         self, normalized_shape: Any, formats: QLayerNormFormats, eps: float = 1e-5, elementwise_affine: bool = True,
@@ -203,7 +300,14 @@ class QLayerNorm(_Quantised, qnn.QLayerNorm):
 
 
 class QSoftmax(_Quantised, qnn.QSoftmax):
-    """``gemmsim.nn.QSoftmax``."""
+    """``gemmsim.nn.QSoftmax`` with mptorch's arguments.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> layer = quant.QSoftmax(-1, quant.QSoftmaxFormats(*[FloatingPoint(5, 4)] * 3))
+        >>> layer(torch.tensor([0.0, 1.0]))
+        tensor([0.2727, 0.7273])
+    """
 
     def __init__(self, dim: int | None, formats: QSoftmaxFormats) -> None:
         super().__init__(dim, spec=formats)
@@ -211,7 +315,14 @@ class QSoftmax(_Quantised, qnn.QSoftmax):
 
 
 class QGELU(_Quantised, qnn.QGELU):
-    """``gemmsim.nn.QGELU``."""
+    """``gemmsim.nn.QGELU`` with mptorch's arguments.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> formats = quant.QGELUFormats(output_quant=(FloatingPoint(4, 3), "nearest"))
+        >>> quant.QGELU(formats)(torch.tensor([1.0]))
+        tensor([0.8125])
+    """
 
     def __init__(self, formats: QGELUFormats, approximate: str = "none") -> None:
         super().__init__(approximate, spec=formats)

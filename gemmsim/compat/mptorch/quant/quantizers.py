@@ -75,7 +75,13 @@ def float_quantize(
     x: Tensor, exp: int, man: int, rounding: str = "stochastic", subnormals: bool = True, saturate: bool = True,
     prng: int = 0,
 ) -> Tensor:  # fmt: skip
-    """``x`` rounded to ``FloatingPoint(exp, man, subnormals, saturate)``; ``prng`` random bits, 0 for all."""
+    """``x`` rounded to ``FloatingPoint(exp, man, subnormals, saturate)``, with ``prng`` random bits (0: all of them).
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import float_quantize
+        >>> float_quantize(torch.tensor([0.3, 1000.0]), exp=4, man=3, rounding="nearest")
+        tensor([  0.3125, 240.0000])
+    """
     return gs.quantize(x, _float_target(exp, man, rounding, subnormals, saturate, prng))
 
 
@@ -91,11 +97,17 @@ def fixed_point_quantize(
 ) -> Tensor:  # fmt: skip
     """``x`` rounded to ``FixedPoint(wl, fl, clamp, symmetric)``.
 
-    ``tie``: of "nearest", to the even multiple of 2**-fl ("even", as mptorch's code) or to the lower one ("down", as
-    its documentation: toward minus infinity, -1.5 gives -2).
+    ``tie`` says where "nearest" sends ties: to the even multiple of 2**-fl ("even", as mptorch's code), or to the lower
+    one ("down", as its documentation: toward minus infinity, -1.5 gives -2).
 
     Raises:
-        FormatError: for arguments that describe no format; for ``tie="down"`` with another rounding than "nearest".
+        FormatError: for arguments that describe no format, and for ``tie="down"`` with another rounding than "nearest".
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import fixed_point_quantize
+        >>> ties = torch.tensor([-1.5, 1.5])
+        >>> [fixed_point_quantize(ties, 8, 0, rounding="nearest", tie=tie).tolist() for tie in ("even", "down")]
+        [[-2.0, 2.0], [-2.0, 1.0]]
     """
     return gs.quantize(x, _fixed_target(wl, fl, clamp, symmetric, rounding, tie))
 
@@ -112,7 +124,14 @@ def _fixed_target(wl: int, fl: int, clamp: bool, symmetric: bool, rounding: str,
 
 
 def block_quantize(x: Tensor, wl: int, dim: int = -1, rounding: str = "stochastic") -> Tensor:
-    """``x`` rounded to ``BlockFloatingPoint(wl, dim)``. Ties of "nearest" go to even."""
+    """``x`` rounded to ``BlockFloatingPoint(wl, dim)``. Ties of "nearest" go to even.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import block_quantize
+        >>> block_quantize(torch.tensor([[1.0, 0.3], [8.0, 0.3]]), wl=4, dim=0, rounding="nearest")
+        tensor([[1.0000, 0.2500],
+                [8.0000, 0.0000]])
+    """
     return gs.quantize(x, _block_target(wl, dim, rounding))
 
 
@@ -127,7 +146,12 @@ def superfp_quantize(
 ) -> Tensor:  # fmt: skip
     """``x`` rounded to ``SuperNormalFloat(exp, man, binades, saturate)``.
 
-    ``tie``: between two powers of two the larger ("away"), or the one with the even exponent ("even_exponent").
+    ``tie``: between two powers of two, "away" takes the larger one and "even_exponent" the one with the even exponent.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import superfp_quantize
+        >>> superfp_quantize(torch.tensor([0.3, 300.0]), exp=4, man=3, binades=(1, 2))
+        tensor([  0.3125, 256.0000])
     """
     return gs.quantize(x, _super_target(exp, man, binades, rounding, saturate, tie))
 
@@ -145,14 +169,19 @@ def binary8_quantize(
     x: Tensor, P: int, rounding: str = "nearest", overflow_policy: str = "saturate_maxfloat", is_signed: bool = True,
     subnormals: bool = True, prng_bits: int = 0, *, saturate_infty: str = "coded",
 ) -> Tensor:  # fmt: skip
-    """``x`` rounded to ``Binary8(P, is_signed, subnormals, overflow_policy)``; ``prng_bits`` random bits.
+    """``x`` rounded to ``Binary8(P, is_signed, subnormals, overflow_policy)``, with ``prng_bits`` random bits.
 
     Stochastic with ``prng_bits=0`` truncates. ``saturate_infty``: with the policy of that name finite overflow becomes
     infinity ("coded", as in mptorch's code) or the largest value ("documented", as in its documentation).
 
     Raises:
-        FormatError: for arguments that describe no format, ``prng_bits`` beyond 23 - (P - 1) too, as in mptorch; for
-            "documented" with another policy.
+        FormatError: for arguments that describe no format, for ``prng_bits`` beyond 23 - (P - 1), as in mptorch, and
+            for "documented" with another policy.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import binary8_quantize
+        >>> binary8_quantize(torch.tensor([0.3, 1e9]), P=3)
+        tensor([3.1250e-01, 4.9152e+04])
     """
     number = (P, is_signed, subnormals, overflow_policy)
     return gs.quantize(x, _binary8_target(number, rounding, prng_bits, saturate_infty))
@@ -183,6 +212,11 @@ def binaryK_quantize(
 
     ``saturation_mode``: "overflow_infinity" (SatNone), "saturate_propagate" (SatPropagate), or "saturate_finite"
     (SatFinite, in the finite domain). Stochastic with ``prng_bits=0`` truncates.
+
+    Example:
+        >>> from gemmsim.compat.mptorch.quant import binaryK_quantize
+        >>> binaryK_quantize(torch.tensor([0.3, 1e9]), K=8, P=4, saturation_mode="saturate_propagate")
+        tensor([  0.3125, 224.0000])
     """
     return gs.quantize(x, _binary_k_target(K, P, rounding, saturation_mode, is_signed, prng_bits, bias))
 
@@ -211,10 +245,15 @@ class QuantFunction:
 
 
 def make_quant_function(num: Number, rounding: str, prng_bits: int = 0) -> QuantFunction:
-    """The function that rounds to ``num``.
+    """A function that rounds tensors to ``num``.
 
     Raises:
-        NotImplementedError: for anything that is no format.
+        NotImplementedError: for a value that is not a format.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FixedPoint, quant
+        >>> quant.make_quant_function(FixedPoint(8, 4), "nearest")(torch.tensor([0.3, 100.0]))
+        tensor([0.3125, 7.9375])
     """
     if not isinstance(num, Number) or type(num) is Number:
         raise NotImplementedError(
@@ -231,10 +270,15 @@ def quantizer(
     clamping_grad_zero: bool = False,
     backward_hooks: Sequence[Callable[[Tensor], Tensor]] = (),
 ) -> Callable[[Tensor], Tensor]:
-    """A function that rounds a tensor, and its gradient going back; ``None`` leaves either as it is.
+    """A function that rounds a tensor, and its gradient in the backward pass; ``None`` leaves either as it is.
 
     ``clamping_grad_zero``: the gradient is zero where the forward pass clamped; for ``FixedPoint`` with ``clamp``.
     ``backward_hooks``: functions of the gradient, applied in order before it is masked and rounded.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FixedPoint, quant
+        >>> quant.quantizer(FixedPoint(8, 4), forward_rounding="nearest")(torch.tensor([0.3, 100.0]))
+        tensor([0.3125, 7.9375])
     """
     forward = _target(forward_number, forward_rounding)
     backward = _target(backward_number, backward_rounding)
@@ -254,7 +298,13 @@ def _target(number: Number | None, rounding: str) -> str | None:
 
 
 class Quantizer(gs.nn.Emulated, nn.Module):
-    """``quantizer`` as a module; roundings "nearest" by default."""
+    """``quantizer`` as a module; its roundings are "nearest" by default.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import FloatingPoint, quant
+        >>> quant.Quantizer(FloatingPoint(4, 3))(torch.tensor([0.3, 1000.0]))
+        tensor([  0.3125, 240.0000])
+    """
 
     def __init__(
         self,

@@ -33,6 +33,9 @@ __all__ = [
     "superfp_softmax_lse_forward",
 ]
 
+#: A format of each kind, for the examples.
+_SOME = {FloatingPoint: "FloatingPoint(5, 4)", SuperNormalFloat: "SuperNormalFloat(5, 4, 1)", Binary8: "Binary8(4)"}
+
 
 def _check(
     owner: str, kind: type[Number], formats: QSoftmaxFormats | QLayerNormFormats, lse: bool | None = None
@@ -54,10 +57,17 @@ def _softmax_forward(owner: str, kind: type[Number], lse: bool) -> Callable[...,
         with torch.no_grad():
             return qsoftmax(x, dim, formats)
 
-    forward.__doc__ = f"""``qsoftmax(x, dim, formats)`` without a gradient, of {kind.__name__} steps.
+    steps, value = ("number, fwd_lse=number", "0.5028") if lse else ("number, number, number", "0.5000")
+    forward.__doc__ = f"""``qsoftmax(x, dim, formats)`` with {kind.__name__} steps. It has no gradient.
 
     Raises:
         FormatError: for steps of another kind, and for formats {"not " if lse else ""}by logarithms.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import {kind.__name__}, quant
+        >>> number = {_SOME[kind]}
+        >>> quant.{owner}(torch.zeros(2), 0, quant.QSoftmaxFormats({steps}))
+        tensor([{value}, {value}])
     """
     return _named(forward, owner)
 
@@ -69,10 +79,16 @@ def _softmax_backward(owner: str, kind: type[Number]) -> Callable[..., Tensor]:
         with torch.enable_grad():
             return torch.autograd.grad(qsoftmax(leaf, dim, formats), leaf, grad)[0]
 
-    backward.__doc__ = f"""The gradient of ``qsoftmax(x, dim, formats)`` for ``grad``, of {kind.__name__} steps.
+    backward.__doc__ = f"""The gradient of ``qsoftmax(x, dim, formats)`` for ``grad``, with {kind.__name__} steps.
 
     Raises:
         FormatError: for steps of another kind.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import {kind.__name__}, quant
+        >>> formats = quant.QSoftmaxFormats(*[{_SOME[kind]}] * 3, None, *[{_SOME[kind]}] * 2)
+        >>> quant.{owner}(torch.zeros(2), torch.tensor([1.0, 0.0]), 0, formats)
+        tensor([ 0.2500, -0.2500])
     """
     return _named(backward, owner)
 
@@ -86,10 +102,16 @@ def _layernorm_forward(owner: str, kind: type[Number]) -> Callable[..., Tensor]:
         with torch.no_grad():
             return qlayernorm(x, normalized_shape, weight, bias, eps, formats)
 
-    forward.__doc__ = f"""``qlayernorm`` of these arguments without a gradient, of {kind.__name__} steps.
+    forward.__doc__ = f"""``qlayernorm`` of these arguments with {kind.__name__} steps. It has no gradient.
 
     Raises:
         FormatError: for steps of another kind.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import {kind.__name__}, quant
+        >>> formats = quant.QLayerNormFormats(*[{_SOME[kind]}] * 4)
+        >>> quant.{owner}(torch.tensor([2.0, 4.0]), 2, None, None, 1e-5, formats)
+        tensor([-1.,  1.])
     """
     return _named(forward, owner)
 
@@ -107,10 +129,16 @@ def _layernorm_backward(owner: str, kind: type[Number]) -> Callable[..., tuple[T
             found = iter(torch.autograd.grad(y, given, grad))
         return tuple(None if t is None else next(found) for t in leaves)
 
-    backward.__doc__ = f"""Gradients of ``qlayernorm`` for ``grad``, of x, weight, bias (or None), in {kind.__name__}.
+    backward.__doc__ = f"""The gradients of x, weight and bias (or None) in ``qlayernorm`` with {kind.__name__} steps.
 
     Raises:
         FormatError: for steps of another kind.
+
+    Example:
+        >>> from gemmsim.compat.mptorch import {kind.__name__}, quant
+        >>> formats, grad = quant.QLayerNormFormats(*[{_SOME[kind]}] * 7), torch.tensor([1.0, 0.0])
+        >>> quant.{owner}(torch.tensor([2.0, 4.0]), grad, 2, torch.ones(2), torch.zeros(2), 1e-5, formats)
+        (tensor([0., 0.]), tensor([-1.,  0.]), tensor([1., 0.]))
     """
     return _named(backward, owner)
 

@@ -1,4 +1,4 @@
-"""``qtorch.auto_low``: layers whose results are rounded, forward and backward, without writing the model anew."""
+"""``qtorch.auto_low``: round the results of a model's layers, forward and backward, without rewriting the model."""
 
 from __future__ import annotations
 
@@ -59,17 +59,23 @@ def lower(
     forward_rounding: str = "stochastic",
     backward_rounding: str = "stochastic",
 ) -> None:
-    """Round what layers of ``model`` return, and its gradient, in place.
+    """Round the results of layers of ``model``, and the gradients of these results, in place.
 
     Args:
-        layer_types: of "conv", "linear", "pool", "pad", "activation", "normalization", "dropout", "loss"; every layer
-            of these kinds in the model, subclasses too.
+        layer_types: of "conv", "linear", "pool", "pad", "activation", "normalization", "dropout", "loss". Every layer
+            of these kinds in the model is rounded, including subclasses.
         Others: as ``quantizer``.
 
     Parameters and state dict keys stay. Integer results (indices of pooling) are left alone.
 
     Raises:
         AssertionError: for other layer types and roundings.
+
+    Example:
+        >>> relu, number = torch.nn.ReLU(), gs.compat.qtorch.FixedPoint(8, 4)
+        >>> gs.compat.qtorch.auto_low.lower(relu, ["activation"], number, forward_rounding="nearest")
+        >>> relu(torch.tensor([-1.0, 0.3]))
+        tensor([0.0000, 0.3125])
     """
     chosen = _chosen("lower", layer_types)
     quant = quantizer(forward_number, backward_number, forward_rounding, backward_rounding)
@@ -87,10 +93,19 @@ def sequential_lower(
     forward_rounding: str = "stochastic",
     backward_rounding: str = "stochastic",
 ) -> nn.Module:
-    """A copy of ``model`` with ``nn.Sequential(layer, Quantizer)`` in place of each layer of the types.
+    """A copy of ``model`` with ``nn.Sequential(layer, Quantizer)`` in place of each layer of these types.
 
-    Arguments and errors as ``lower``. ``model`` itself is not changed; a model that is one such layer becomes the
-    sequence. State dict keys of the layers get a ".0".
+    Arguments and errors are those of ``lower``. ``model`` itself is not changed; a model that is one such layer becomes
+    the sequence. State dict keys of the layers get a ".0".
+
+    Example:
+        >>> from gemmsim.compat import qtorch
+        >>> number = qtorch.FixedPoint(8, 4)
+        >>> qtorch.auto_low.sequential_lower(torch.nn.ReLU(), ["activation"], number, forward_rounding="nearest")
+        Sequential(
+          (0): ReLU()
+          (1): Quantizer()
+        )
     """
     chosen = _chosen("sequential_lower", layer_types)
     numbers = forward_number, backward_number, forward_rounding, backward_rounding

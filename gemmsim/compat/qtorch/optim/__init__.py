@@ -22,17 +22,25 @@ class OptimLP(Optimizer):
     """SGD or Adam with weights, gradients, momenta and accumulators in low precision.
 
     Args:
-        optim: the optimizer whose steps are made.
+        optim: the optimizer that makes the steps.
         weight_quant, grad_quant, momentum_quant, acc_quant: functions of tensors; None: no rounding. With ``acc_quant``
-            steps are made on accumulators, which start as the weights, and weights are rounded from them.
-        grad_scaling: factor of gradients before ``grad_quant``, without which there is none; it is not taken back.
-        seed: of what the quantisers draw from torch's default CPU generator, as stochastic roundings without a
-            ``generator`` do. With a seed the draws are a function of it, the number of steps, the parameter's place and
-            the quantiser, and the generator stays where it was; ``state_dict`` counts the steps. None: they draw on.
+            steps change accumulators, which start as the weights, and weights are rounded from them.
+        grad_scaling: factor of gradients before ``grad_quant``; it is not undone, and without ``grad_quant`` not
+            applied.
+        seed: for quantisers that take random bits from torch's default CPU generator, as stochastic roundings without a
+            ``generator`` do. With a seed the random bits depend on it, the number of steps, the parameter's index and
+            the quantiser, and the generator's state stays; ``state_dict`` counts the steps. With None the generator
+            advances.
 
     Raises:
         AssertionError: for other optimizers, and a factor that is not positive.
         SeedError: for a seed that is not an integer of 64 bits.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([2.6]))
+        >>> gs.compat.qtorch.OptimLP(torch.optim.SGD([weight], lr=0.1), weight_quant=torch.round).step()
+        >>> weight.data
+        tensor([3.])
     """
 
     def __init__(
@@ -68,7 +76,7 @@ class OptimLP(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step; ``closure`` is not called."""
+        """Make one step; ``closure`` is not called."""
         parameters = self._parameters()
         base = self._count_step()
         for place, p in enumerate(parameters):
@@ -102,13 +110,13 @@ class OptimLP(Optimizer):
                 state[key].copy_(_drawn(base, stream + at, self.momentum_quant, state[key]))
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, with the accumulators in the order of the parameters."""
+        """The optimizer's state, with the accumulators in the order of the parameters."""
         found: dict[str, Any] = self.optim.state_dict()
         accumulators = [self.weight_acc[p] for p in self._parameters()] if self.weight_acc else []
         return {**found, "weight_acc": accumulators} if accumulators else found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What ``state_dict`` gave, or the optimizer's own."""
+        """Load the result of ``state_dict``, or the optimizer's own state."""
         state_dict = dict(state_dict)
         accumulators = state_dict.pop("weight_acc", [])
         self.optim.load_state_dict(state_dict)
@@ -125,7 +133,7 @@ class OptimLP(Optimizer):
 
 
 def _drawn(base: int | None, stream: int, quant: Quant, t: Tensor) -> Tensor:
-    """``quant(t)``, whose draws are those of ``stream`` of ``base``; None: of torch's generator as it is."""
+    """``quant(t)`` with the random bits of ``stream`` of ``base``; None: of torch's generator as it is."""
     if base is None:
         return quant(t)
     generator = torch.default_generator

@@ -39,7 +39,13 @@ class Float8TypeConfig:
 
 
 class ScalingType(Enum):
-    """Whether an operand is scaled and cast: by its values at hand, or not at all."""
+    """Whether an operand is scaled by its current values and cast, or left as it is.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import CastConfig, ScalingType
+        >>> CastConfig(scaling_type=ScalingType.DISABLED).scaling_type
+        <ScalingType.DISABLED: 'disabled'>
+    """
 
     DYNAMIC = "dynamic"
     DISABLED = "disabled"
@@ -50,7 +56,13 @@ class ScalingType(Enum):
 
 
 class ScalingGranularity(Enum):
-    """What shares a scale: the tensor, or each row or column along the sum."""
+    """Which elements share a scale: the whole tensor, or each row or column along the sum.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import Float8LinearConfig, ScalingGranularity
+        >>> Float8LinearConfig().cast_config_input.scaling_granularity is ScalingGranularity.TENSORWISE
+        True
+    """
 
     TENSORWISE = "tensorwise"
     AXISWISE = "axiswise"
@@ -66,12 +78,19 @@ class CastConfig:
 
     Args:
         scaling_type: DYNAMIC, or DISABLED for an operand that stays as it is.
-        scaling_granularity: what shares a scale.
-        target_dtype: a float8 dtype; None becomes e4m3, for gradients e5m2, in the ``Float8LinearConfig`` that takes
-            this object. An object that is given for several operands keeps the dtype that it got first.
+        scaling_granularity: which elements share a scale.
+        target_dtype: a float8 dtype. The ``Float8LinearConfig`` that takes this object replaces None by e4m3, or by
+            e5m2 for gradients. An object that serves several operands keeps the dtype that it got first.
 
     Raises:
-        ElementError: for rows without scaling, and other dtypes or modes; a FormatError and an AssertionError.
+        ElementError: for scales of rows without scaling, and other dtypes or modes; a FormatError and an
+            AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import CastConfig, Float8LinearConfig
+        >>> cast = CastConfig(target_dtype=torch.float8_e5m2)
+        >>> Float8LinearConfig(cast_config_input=cast).cast_config_input.target_dtype
+        torch.float8_e5m2
     """
 
     scaling_type: ScalingType = ScalingType.DYNAMIC
@@ -101,8 +120,13 @@ class CastConfig:
 class Float8GemmConfig:
     """Options of one product.
 
-    ``use_fast_accum``: the sum is one chain of instructions; else every 128 terms are a chain of their own, which are
-    added in float32. Emulated products do not look at it.
+    With ``use_fast_accum`` the sum is one chain of instructions. Otherwise every 128 terms are a chain, and the chains
+    are added in float32. Emulated products ignore it.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import Float8GemmConfig, Float8LinearConfig
+        >>> Float8LinearConfig(gemm_config_output=Float8GemmConfig(use_fast_accum=False)).gemm_config_output
+        Float8GemmConfig(use_fast_accum=False)
     """
 
     use_fast_accum: bool = False
@@ -111,9 +135,15 @@ class Float8GemmConfig:
 class Float8LinearRecipeName(Enum):
     """Recipes that ``Float8LinearConfig.from_recipe_name`` knows.
 
-    TENSORWISE: a scale for each tensor, gradients in e5m2. ROWWISE: powers of two for rows along each sum, all in
-    e4m3. ROWWISE_WITH_GW_HP: the same for the output, the gradient of the input with one scale for the weight, and the
+    TENSORWISE: a scale for each tensor, gradients in e5m2. ROWWISE: powers of two for rows along each sum, all in e4m3.
+    ROWWISE_WITH_GW_HP: the same for the output, the gradient of the input with one scale for the weight, and the
     gradient of the weight without casts.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import Float8LinearConfig, Float8LinearRecipeName
+        >>> config = Float8LinearConfig.from_recipe_name(Float8LinearRecipeName.ROWWISE)
+        >>> config.cast_config_input.scaling_granularity, config.round_scales_to_power_of_2
+        (<ScalingGranularity.AXISWISE: 'axiswise'>, True)
     """
 
     TENSORWISE = "tensorwise"

@@ -8,5 +8,11 @@ __all__ = ["tensor_already_casted_to_fp8"]
 
 
 def tensor_already_casted_to_fp8(tensor: object) -> bool:
-    """Whether this is a ``Float8TrainingTensor``."""
+    """Whether the value is a ``Float8TrainingTensor``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8.distributed_utils import tensor_already_casted_to_fp8
+        >>> tensor_already_casted_to_fp8(torch.ones(1))
+        False
+    """
     return isinstance(tensor, Float8TrainingTensor)

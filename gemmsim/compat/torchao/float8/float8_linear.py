@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_linear``: the linear layer whose three products have operands in float8."""
+"""``torchao.float8.float8_linear``: the linear layer with three products of float8 operands."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class matmul_with_hp_or_float8_args:
 
         Raises:
             StorageError: for operands that are no floating-point tensors; a DTypeError and an AssertionError.
-            LayoutError: for sizes that do not go together; a ShapeError and an AssertionError.
+            LayoutError: for sizes that do not fit each other; a ShapeError and an AssertionError.
         """
         return _matmul(input_hp, weight_hp_t.t(), config)
 
@@ -106,14 +106,15 @@ def _matmul(x: Tensor, weight: Tensor, config: Float8LinearConfig) -> Tensor:
 
 
 class Float8Linear(gs.nn.Emulated, nn.Linear):
-    """``torch.nn.Linear`` whose three products have operands in float8, as ``config`` says.
+    """``torch.nn.Linear`` with the operands of its three products in float8, as ``config`` says.
 
-    Forward ``Q(x) Q(W).T``, gradients ``Q(g) Q(W)`` and ``Q(g).T Q(x)``; scales of rows are taken along each product's
-    sum. The output has the dtype of the input, gradients that of the output's gradient and then of what they belong
-    to. The bias is added in the dtype of the output. Under autocast the input is converted first.
+    The forward product is ``Q(x) Q(W).T``, the gradients are ``Q(g) Q(W)`` and ``Q(g).T Q(x)``. Scales of rows are
+    along each product's sum. The output has the dtype of the input. Gradients are first in the dtype of the output's
+    gradient, then in that of their tensor. The bias is added in the dtype of the output. Under autocast the input is
+    converted first.
 
-    With ``config.emulate`` products are PyTorch's own of the decoded operands, in float32. Else sums are those of
-    Hopper's instructions, as ``gs.scaled_mm(..., split=1)`` has them; sizes need not be multiples of 16.
+    With ``config.emulate`` products are PyTorch's own of the decoded operands, in float32. Otherwise sums are those of
+    Hopper's instructions, as in ``gs.scaled_mm(..., split=1)``; sizes need not be multiples of 16.
 
     NaN or an infinity in a tensor or row makes its scale NaN or 0, and all its decoded values NaN.
 
@@ -125,9 +126,7 @@ class Float8Linear(gs.nn.Emulated, nn.Linear):
         ElementError: for dtypes that Hopper's instructions lack, without ``emulate``; a FormatError.
 
     Example:
-        >>> import torch
-        >>> from gemmsim.compat.torchao.float8 import Float8LinearConfig
-        >>> from gemmsim.compat.torchao.float8.float8_linear import Float8Linear
+        >>> from gemmsim.compat.torchao.float8 import Float8Linear, Float8LinearConfig
         >>> layer = Float8Linear(32, 16, config=Float8LinearConfig.from_recipe_name("rowwise"))
         >>> layer(torch.ones(4, 32)).shape
         torch.Size([4, 16])
@@ -174,7 +173,7 @@ class Float8Linear(gs.nn.Emulated, nn.Linear):
         """A layer with ``mod``'s own parameters, hooks and mode; ``config`` None is ``Float8LinearConfig()``.
 
         Raises:
-            TypeError: for other modules and configs, and a module with a ``forward`` of its own.
+            TypeError: for other modules and configs, and a module with a ``forward`` set on the object.
             ComputedWeightError (TypeError): where a parametrisation or a hook computes the weight or the bias.
             ElementError: for dtypes that Hopper's instructions lack, without ``emulate``.
         """

@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_linear_utils``: what puts float8 layers into models."""
+"""``torchao.float8.float8_linear_utils``: functions that put float8 layers into models."""
 
 from __future__ import annotations
 
@@ -26,16 +26,23 @@ def swap_linear_layers(
     *,
     module_filter_fn: FilterFn | None = None,
 ) -> nn.Module:
-    """Exchange the linear layers of ``module`` that ``module_filter_fn(layer, name)`` is true for, inner ones first.
+    """Replace the linear layers of ``module`` for which ``module_filter_fn(layer, name)`` is true, inner ones first.
 
-    The result is ``module``, or what a linear layer without others inside becomes; its name is "". What was converted
-    and what was left is logged (``gemmsim.nn.Conversion``). Lazy layers are left, and layers whose weight or bias is no
-    parameter, whose ``forward`` is an attribute of their own, or that have modules inside. Errors name the layer, and
-    ``module`` is as it was.
+    The result is ``module``, or the replacement of a linear layer without others inside, which has the name "". A log
+    message says what was converted and what was left (``gemmsim.nn.Conversion``). Left are lazy layers, layers whose
+    weight or bias is not a parameter, layers with a ``forward`` set on the object, and layers with modules inside.
+    Errors name the layer and leave ``module`` unchanged.
 
     Raises:
         LayoutError: for a linear layer with modules inside, as ``module`` itself; a ShapeError, an AssertionError.
         TypeError: for anything but a module.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8.float8_linear_utils import swap_linear_layers
+        >>> swap_linear_layers(torch.nn.Sequential(torch.nn.Linear(2, 1)), lambda layer: torch.nn.Identity())
+        Sequential(
+          (0): Identity()
+        )
     """
     return _swapped("torchao.swap_linear_layers", module, from_float_func, module_filter_fn)
 
@@ -46,9 +53,9 @@ def convert_to_float8_training(
     module_filter_fn: FilterFn | None = None,
     config: Float8LinearConfig | None = None,
 ) -> nn.Module:
-    """Make the linear layers of ``module`` that ``module_filter_fn(layer, name)`` is true for ``Float8Linear``.
+    """Convert the linear layers of ``module`` for which ``module_filter_fn(layer, name)`` is true to ``Float8Linear``.
 
-    Parameters stay the same objects under the same names. Results, what is left and errors as ``swap_linear_layers``.
+    Parameters stay the same objects under the same names. Results, layers left and errors as ``swap_linear_layers``.
 
     Args:
         config: of all layers; default: ``Float8LinearConfig()``, the recipe "tensorwise".
@@ -59,11 +66,9 @@ def convert_to_float8_training(
         ElementError: for dtypes that Hopper's instructions lack, without ``emulate``; a FormatError.
 
     Example:
-        >>> from torch import nn
-        >>> from gemmsim.compat.torchao.float8 import convert_to_float8_training
-        >>> model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
-        >>> model = convert_to_float8_training(model, module_filter_fn=lambda layer, name: layer.out_features % 16 == 0)
-        >>> [type(layer).__name__ for layer in model]
+        >>> convert = gs.compat.torchao.float8.convert_to_float8_training
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        >>> [type(layer).__name__ for layer in convert(model, module_filter_fn=lambda layer, name: name != "2")]
         ['Float8Linear', 'ReLU', 'Linear']
     """
     make = partial(Float8Linear.from_float, config=Float8LinearConfig() if config is None else config)
@@ -122,14 +127,20 @@ def _own(layer: nn.Linear) -> str:
 
 
 def _auto_filter_for_recipe(recipe: str | Float8LinearRecipeName, filter_fqns: list[str]) -> FilterFn:
-    """A ``module_filter_fn`` that takes linear layers which torchao measured to be faster in float8 on an H100.
+    """A ``module_filter_fn`` that accepts linear layers which torchao measured to be faster in float8 on an H100.
 
-    These have sizes that are multiples of 16 and above thresholds of the recipe, and no part of ``filter_fqns`` in
-    their name. Speed alone is behind them: here every layer can be converted.
+    It accepts sizes that are multiples of 16 and above thresholds of the recipe, unless the name contains one of
+    ``filter_fqns``. The filter concerns speed alone: gemmsim can convert every layer.
 
     Raises:
-        NotImplementedError: for "rowwise_with_gw_hp", which torchao has no thresholds for.
+        NotImplementedError: for "rowwise_with_gw_hp", for which torchao has no thresholds.
         ElementError: for another recipe; a FormatError (ValueError) and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import _auto_filter_for_recipe
+        >>> chosen = _auto_filter_for_recipe("rowwise", ["head"])
+        >>> [chosen(torch.nn.Linear(n, n, device="meta"), "up") for n in (1024, 4096)]
+        [False, True]
     """
     found = recipe_of(recipe)
     if found is Float8LinearRecipeName.ROWWISE_WITH_GW_HP:

@@ -21,14 +21,20 @@ def addmm_float8_unwrapped(
     bias: Tensor | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """``a_data @ b_data`` with the sums of Hopper's instructions, over the scales that operands were multiplied with.
+    """``a_data @ b_data`` with the sums of Hopper's instructions, divided by the scales of the operands.
 
-    Scales are one number, or (M, 1) of rows and (1, N) of columns; the steps are those of a ``Float8Linear``. A bias is
-    added last, in ``output_dtype``. There is no gradient.
+    Scales are one number, or (M, 1) for rows and (1, N) for columns; the steps are those of a ``Float8Linear``. A bias
+    is added last, in ``output_dtype``. There is no gradient.
 
     Raises:
         StorageError: for results in eight bits, and with ``output_scale``, which they need; a DTypeError and an
             AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8.float8_ops import addmm_float8_unwrapped
+        >>> a, scale = torch.tensor([[448.0, 32.0]]).to(torch.float8_e4m3fn), torch.tensor(64.0)
+        >>> addmm_float8_unwrapped(a, scale, a.t(), scale, torch.float32)
+        tensor([[49.2500]])
     """
     if output_scale is not None or output_dtype.itemsize == 1:
         asked = f"addmm_float8_unwrapped: output_dtype={output_dtype}, output_scale={shown(output_scale)}"

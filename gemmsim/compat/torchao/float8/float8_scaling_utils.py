@@ -1,4 +1,4 @@
-"""``torchao.float8.float8_scaling_utils``: casts to float8 under scales of the values at hand."""
+"""``torchao.float8.float8_scaling_utils``: casts to float8 with scales of the current values."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ def hp_tensor_to_float8_dynamic(
     axiswise_dim: int | None = None,
     round_scales_to_power_of_2: bool = False,
 ) -> Float8TrainingTensor:
-    """``hp_tensor`` under the scale of ``tensor_to_scale``. No gradient.
+    """``hp_tensor`` cast with the scale of ``tensor_to_scale``. It has no gradient.
 
     Raises:
         ElementError: for another dtype, and AXISWISE without a dimension.
 
     Example:
-        >>> import torch
         >>> from gemmsim.compat.torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
         >>> x = hp_tensor_to_float8_dynamic(torch.tensor([7.0, 0.5]), torch.float8_e4m3fn, None)
         >>> x._scale, x._data.float()
@@ -50,5 +49,11 @@ def hp_tensor_to_float8_dynamic(
 
 
 def get_maybe_axiswise_dim(axiswise_dim: int, scaling_granularity: ScalingGranularity) -> int | None:
-    """``axiswise_dim`` for scales along a dimension, else None."""
+    """``axiswise_dim`` for scales along a dimension, else None.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import ScalingGranularity, float8_scaling_utils
+        >>> float8_scaling_utils.get_maybe_axiswise_dim(-1, ScalingGranularity.AXISWISE)
+        -1
+    """
     return axiswise_dim if scaling_granularity is ScalingGranularity.AXISWISE else None

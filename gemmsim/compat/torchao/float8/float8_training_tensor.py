@@ -24,7 +24,13 @@ __all__ = [
 
 
 class ScaledMMConfig(NamedTuple):
-    """Options of one product; ``fp8_output`` and ``pad_inner_dim`` change no bits here."""
+    """Options of one product. ``fp8_output`` and ``pad_inner_dim`` change no bits here.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import LinearMMConfig, ScaledMMConfig
+        >>> LinearMMConfig(output=ScaledMMConfig(emulate=True)).output.emulate
+        True
+    """
 
     emulate: bool = False
     use_fast_accum: bool = False
@@ -33,7 +39,14 @@ class ScaledMMConfig(NamedTuple):
 
 
 class LinearMMConfig(NamedTuple):
-    """Options of a linear layer's three products."""
+    """Options of a linear layer's three products.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import LinearMMConfig
+        >>> config = LinearMMConfig()
+        >>> config.output.use_fast_accum, config.grad_input.use_fast_accum
+        (True, False)
+    """
 
     output: ScaledMMConfig = ScaledMMConfig(use_fast_accum=True)
     grad_input: ScaledMMConfig = ScaledMMConfig()
@@ -41,7 +54,13 @@ class LinearMMConfig(NamedTuple):
 
 
 class GemmInputRole(Enum):
-    """What a tensor is to a linear layer."""
+    """The operand of a linear layer's products that a tensor is.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import GemmInputRole
+        >>> [role.value for role in GemmInputRole]
+        ['input', 'weight', 'grad_output']
+    """
 
     INPUT = "input"
     WEIGHT = "weight"
@@ -66,6 +85,12 @@ def choose_scaled_mm_config(
 
     Raises:
         StorageError: for other roles, and options that differ; a DTypeError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import GemmInputRole, LinearMMConfig, float8_training_tensor
+        >>> config = LinearMMConfig()
+        >>> float8_training_tensor.choose_scaled_mm_config(GemmInputRole.INPUT, config, GemmInputRole.WEIGHT, config)
+        ScaledMMConfig(emulate=False, use_fast_accum=True, fp8_output=False, pad_inner_dim=False)
     """
     product = _PRODUCTS.get((a_role, b_role))
     if product is None:
@@ -81,23 +106,22 @@ def choose_scaled_mm_config(
 
 
 class Float8TrainingTensor:
-    """Float8 elements, the scale that they were multiplied with, and what they are to a linear layer.
+    """Float8 elements, the scale that they were multiplied with, and their role in a linear layer.
 
-    A value, not a kind of ``torch.Tensor``: it has ``shape``, ``t()``, ``to_original_precision()``, and ``torch.mm``
-    of two of them gives a tensor in the dtype that the first was cast from. There is no gradient.
+    It is a value, not a subclass of ``torch.Tensor``. It has ``shape``, ``t()`` and ``to_original_precision()``, and
+    ``torch.mm`` of two of them gives a tensor in the dtype from which the first was cast. It has no gradient.
 
     Args:
         data: elements, in a float8 dtype.
         scale: float32: one number, or with as many dimensions as ``data`` and size 1 along ``axiswise_dim``.
         orig_dtype: of the tensor that was cast.
-        axiswise_dim: 0 or -1, along which a scale is shared; None: by all.
+        axiswise_dim: 0 or -1, along which elements share a scale; None: all share one.
 
     Raises:
         LayoutError: for another ``axiswise_dim``; a ShapeError and an AssertionError.
 
     Example:
-        >>> import torch
-        >>> from gemmsim.compat.torchao.float8.float8_training_tensor import Float8TrainingTensor
+        >>> from gemmsim.compat.torchao.float8 import Float8TrainingTensor
         >>> data = torch.tensor([[448.0, 32.0]]).to(torch.float8_e4m3fn)
         >>> Float8TrainingTensor(data, torch.tensor(64.0), torch.float32, None).to_original_precision()
         tensor([[7.0000, 0.5000]])
@@ -180,10 +204,16 @@ def hp_tensor_and_scale_to_float8(
     gemm_input_role: GemmInputRole = GemmInputRole.INPUT,
     axiswise_dim: int | None = None,
 ) -> Float8TrainingTensor:
-    """``hp_tensor`` times ``s``, rounded to float32, then to ``float8_dtype`` with saturation. No gradient.
+    """``hp_tensor`` times ``s``, rounded to float32 and then to ``float8_dtype`` with saturation. It has no gradient.
 
     Raises:
         ElementError: for another dtype; it is a ValueError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8.float8_training_tensor import hp_tensor_and_scale_to_float8
+        >>> encoded = hp_tensor_and_scale_to_float8(torch.tensor([[7.0, 0.3]]), torch.tensor(64.0), torch.float8_e4m3fn)
+        >>> encoded.to_original_precision()
+        tensor([[7.0000, 0.3125]])
     """
     data = to_fp8_saturated(hp_tensor.detach().to(torch.float32) * s, float8_dtype)
     return Float8TrainingTensor(data, s, hp_tensor.dtype, linear_mm_config, gemm_input_role, axiswise_dim)

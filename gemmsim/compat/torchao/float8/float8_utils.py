@@ -34,7 +34,7 @@ FP8_TYPES = {torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torc
 
 
 class Float8DtypeError(ElementError):
-    """A dtype that is none of the four float8 types with a fraction: a FormatError (ValueError), an AssertionError."""
+    """A dtype other than the four float8 types with a fraction: a FormatError (ValueError), an AssertionError."""
 
 
 def largest_of(float8_dtype: torch.dtype) -> float:
@@ -84,10 +84,15 @@ def tensor_to_amax(
 ) -> Tensor:
     """The largest magnitude of a tensor, or of each slice along ``axiswise_dim``, which stays with size 1.
 
-    NaN is the largest; of no numbers it is 0. ``reduce_amax``: over all processes, or those of ``device_mesh``.
+    NaN is the largest; an empty tensor has 0. ``reduce_amax``: over all processes, or those of ``device_mesh``.
 
     Raises:
         ElementError: for AXISWISE without a dimension.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_utils
+        >>> float8_utils.tensor_to_amax(torch.tensor([1.0, -3.0]))
+        tensor(3.)
     """
     magnitude = x.abs()
     if scaling_granularity is ScalingGranularity.TENSORWISE:
@@ -117,26 +122,43 @@ def tensor_to_scale(
     axiswise_dim: int | None = None,
     round_scales_to_power_of_2: bool = False,
 ) -> Tensor:
-    """``amax_to_scale`` of ``tensor_to_amax``."""
+    """``amax_to_scale`` of ``tensor_to_amax``.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_utils
+        >>> float8_utils.tensor_to_scale(torch.tensor([1.0, -3.5]), torch.float8_e4m3fn)
+        tensor(128.)
+    """
     amax = tensor_to_amax(hp_tensor, reduce_amax, device_mesh, scaling_granularity, axiswise_dim)
     return amax_to_scale(amax, float8_dtype, round_scales_to_power_of_2)
 
 
 def to_fp8_saturated(x: Tensor, float8_dtype: torch.dtype) -> Tensor:
-    """``x`` in a float8 dtype, to nearest even; beyond the largest number that number. NaN stays.
+    """``x`` in a float8 dtype, rounded to nearest even; values beyond the largest number become that number. NaN stays.
 
     Raises:
         ElementError: for another dtype; it is a ValueError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_utils
+        >>> float8_utils.to_fp8_saturated(torch.tensor([50.0, 1e5]), torch.float8_e5m2).tolist()
+        [48.0, 57344.0]
     """
     largest = largest_of(float8_dtype)
     return x.clamp(-largest, largest).to(float8_dtype)
 
 
 def fp8_tensor_statistics(tensor: Any, float8_dtype: torch.dtype) -> tuple[int, int]:
-    """How many elements of a ``Float8TrainingTensor`` are zero, and how many have the dtype's largest magnitude.
+    """The numbers of elements of a ``Float8TrainingTensor`` that are zero, and that have the dtype's largest magnitude.
 
     Raises:
         ElementError: for another dtype; it is a ValueError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_training_tensor, float8_utils
+        >>> encode, x = float8_training_tensor.hp_tensor_and_scale_to_float8, torch.tensor([[7.0, 0.5, 0.0, 0.0]])
+        >>> float8_utils.fp8_tensor_statistics(encode(x, torch.tensor(64.0), torch.float8_e4m3fn), torch.float8_e4m3fn)
+        (2, 1)
     """
     largest = largest_of(float8_dtype)
     elements = tensor._data.float()
@@ -144,10 +166,15 @@ def fp8_tensor_statistics(tensor: Any, float8_dtype: torch.dtype) -> tuple[int, 
 
 
 def is_row_major(stride: tuple[int, ...]) -> bool:
-    """Whether a matrix with these strides lies row after row.
+    """Whether a matrix with these strides is row-major.
 
     Raises:
         LayoutError: for other than two strides; a ShapeError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_utils
+        >>> float8_utils.is_row_major((4, 1)), float8_utils.is_row_major((1, 4))
+        (True, False)
     """
     if len(stride) != 2:
         raise LayoutError(message(f"strides {shown(stride)}", "the two of a matrix", "Reshape it: x.reshape(-1, K)."))
@@ -155,11 +182,16 @@ def is_row_major(stride: tuple[int, ...]) -> bool:
 
 
 def pad_tensor_for_matmul(tensor: Tensor, dims: int | Iterable[int]) -> Tensor:
-    """A matrix with zeros after its end, so that the sizes named are multiples of 16.
+    """A matrix padded with zeros at the end, so that the sizes of ``dims`` are multiples of 16.
 
     Raises:
         LayoutError: for other than two dimensions; a ShapeError and an AssertionError.
-        StorageError: for what is no tensor; a DTypeError and an AssertionError.
+        StorageError: for a value that is not a tensor; a DTypeError and an AssertionError.
+
+    Example:
+        >>> from gemmsim.compat.torchao.float8 import float8_utils
+        >>> float8_utils.pad_tensor_for_matmul(torch.ones(3, 20), 1).shape
+        torch.Size([3, 32])
     """
     if not isinstance(tensor, Tensor):
         raise StorageError(message(f"pad_tensor_for_matmul of {shown(tensor)}", "a tensor", "Give a matrix."))

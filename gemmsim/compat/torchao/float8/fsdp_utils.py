@@ -11,15 +11,20 @@ __all__ = ["precompute_float8_dynamic_scale_for_fsdp"]
 
 
 def precompute_float8_dynamic_scale_for_fsdp(module: nn.Module) -> None:
-    """Does nothing, but checks ``module``: layers scale the weight that FSDP has gathered, at each call.
+    """Only check ``module``, since layers scale the weight that FSDP has gathered at each call.
 
-    torchao computes the scales of all sharded weights here, with one reduction, so that shards are cast before they
-    are gathered; what is gathered has the bits of the whole weight, cast. So a training loop may call this after each
-    optimizer step, and has the same results without.
+    torchao computes the scales of all sharded weights here, with one reduction, so that shards can be cast before they
+    are gathered. The gathered weight then has the bits of the whole weight, cast. A training loop may therefore call
+    this function after each optimizer step, and its results are the same without the call.
 
     Raises:
         TypeError: for anything but a module.
         ElementError: where layers that gather in float8 have weights of several dtypes; a ValueError.
+
+    Example:
+        >>> from gemmsim.compat.torchao import float8
+        >>> model = float8.convert_to_float8_training(torch.nn.Sequential(torch.nn.Linear(32, 16)))
+        >>> float8.precompute_float8_dynamic_scale_for_fsdp(model)
     """
     if not isinstance(module, nn.Module):
         asked = f"precompute_float8_dynamic_scale_for_fsdp({shown(module)})"

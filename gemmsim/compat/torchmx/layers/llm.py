@@ -1,4 +1,4 @@
-"""Attention and MLP of transformers' Llama and Qwen2 with MX operands, for inference. Needs gemmsim[transformers]."""
+"""Attention and MLP of transformers' Llama and Qwen2 with MX operands, for inference; needs gemmsim[transformers]."""
 
 from __future__ import annotations
 

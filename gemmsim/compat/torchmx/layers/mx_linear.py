@@ -18,10 +18,18 @@ __all__ = ["MXInferenceLinear"]
 
 
 class MXInferenceLinear(Emulated, nn.Linear):
-    """``torch.nn.Linear`` with the weight in MX, whose input is encoded at each call.
+    """``torch.nn.Linear`` with the weight in MX; the input is encoded at each call.
 
-    The input's gradient passes straight through its encoding: PyTorch's own product of the output's gradient and the
-    decoded weight. The bias has PyTorch's; torchmx's layer has none of both. The weight has none.
+    The input's gradient passes straight through its encoding: it is PyTorch's own product of the output's gradient and
+    the decoded weight. The bias has PyTorch's gradient. In torchmx's layer neither has one. The weight has none.
+
+    Example:
+        >>> from gemmsim.compat.torchmx import config as c, quant_api
+        >>> layer = quant_api.MXInferenceLinear.from_float(
+        ...     torch.nn.Linear(32, 16), c.QLinearConfig(c.MXConfig("float6_e3m2"), c.MXConfig("float8_e4m3"))
+        ... )
+        >>> layer(torch.ones(1, 32)).shape, layer.weight.data._elem_dtype
+        (torch.Size([1, 16]), float6_e3m2)
     """
 
     qconfig: QLinearConfig

@@ -1,4 +1,4 @@
-"""Llama's layers for inference in MX. Needs gemmsim[transformers], when they are first named."""
+"""Llama's layers for inference in MX. Their first use needs gemmsim[transformers]."""
 
 from __future__ import annotations
 

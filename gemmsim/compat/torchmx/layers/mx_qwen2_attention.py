@@ -1,4 +1,4 @@
-"""Qwen2's layers for inference in MX. Needs gemmsim[transformers], when they are first named."""
+"""Qwen2's layers for inference in MX. Their first use needs gemmsim[transformers]."""
 
 from __future__ import annotations
 

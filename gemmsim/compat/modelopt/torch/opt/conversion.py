@@ -1,4 +1,4 @@
-"""``modelopt.torch.opt.conversion``: what quantisers a model has, as plain values."""
+"""``modelopt.torch.opt.conversion``: the quantisers of a model as plain values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ _KIND = "gemmsim.compat.modelopt"
 
 
 def modelopt_state(model: nn.Module) -> dict[str, Any]:
-    """Each quantiser's description and whether it is on, by name, and the lengths of sequences; no tensors.
+    """The description of each quantiser and whether it is on, by name, and the lengths of sequences; it has no tensors.
 
     Raises:
-        DescriptorError (ValueError): for a calibrator given as a constructor, which no file holds.
+        DescriptorError (ValueError): for a calibrator given as a constructor, which no file can hold.
+
+    Example:
+        >>> from gemmsim.compat.modelopt.torch import opt, quantization as mtq
+        >>> sorted(opt.modelopt_state(mtq.calibrate(mtq.nn.QuantLinear(4, 2))))
+        ['kind', 'quantizers', 'sequences']
     """
     sequences = {name: len(m) for name, m in model.named_modules() if isinstance(m, SequentialQuantizer)}
     quantizers = {}
@@ -39,13 +44,19 @@ def modelopt_state(model: nn.Module) -> dict[str, Any]:
 
 
 def restore_from_modelopt_state(model: nn.Module, modelopt_state: Mapping[str, Any]) -> nn.Module:
-    """``model`` with the quantisers that ``modelopt_state`` gave, in place; their amaxes come with the state dict.
+    """Give ``model`` the quantisers of ``modelopt_state``, in place; their amaxes come with the state dict.
 
-    ``model``: as it was before it was quantised, or with the same quantisers. Of no quantisers nothing is done. Where
-    anything raises, ``model`` is as it was.
+    ``model`` is as it was before quantisation, or has the same quantisers. A state without quantisers changes nothing.
+    After an error ``model`` is unchanged.
 
     Raises:
-        DescriptorError (ValueError): for another kind of state, and for one of other quantisers than the model gets.
+        DescriptorError (ValueError): for another kind of state, and for one with other quantisers than the model gets.
+
+    Example:
+        >>> from gemmsim.compat.modelopt.torch import opt, quantization as mtq
+        >>> state = opt.modelopt_state(mtq.calibrate(mtq.nn.QuantLinear(4, 2)))
+        >>> type(opt.restore_from_modelopt_state(torch.nn.Linear(4, 2), state)).__name__
+        'QuantLinear'
     """
     if not isinstance(modelopt_state, Mapping) or modelopt_state.get("kind") != _KIND:
         raise DescriptorError(
@@ -77,18 +88,33 @@ def restore_from_modelopt_state(model: nn.Module, modelopt_state: Mapping[str, A
 
 
 def save(model: nn.Module, f: Any, **kwargs: Any) -> None:
-    """Write ``modelopt_state(model)`` and the state dict by ``torch.save``, whose keywords are ``kwargs``."""
+    """Write ``modelopt_state(model)`` and the state dict with ``torch.save``, which receives ``kwargs``.
+
+    Example:
+        >>> import io
+        >>> from gemmsim.compat.modelopt.torch import opt, quantization as mtq
+        >>> opt.save(mtq.calibrate(mtq.nn.QuantLinear(4, 2)), io.BytesIO())
+    """
     torch.save({"modelopt_state": modelopt_state(model), "model_state_dict": model.state_dict()}, f, **kwargs)
 
 
 def restore(model: nn.Module, f: Any, strict: bool = True, **kwargs: Any) -> nn.Module:
-    """``model`` with the quantisers and the values of a file that ``save`` wrote, in place.
+    """Give ``model`` the quantisers and the values of a file that ``save`` wrote, in place; returns ``model``.
 
     Args:
         strict: as ``nn.Module.load_state_dict``. kwargs: of ``torch.load``; ``weights_only=True`` is enough.
 
     Raises:
         DescriptorError (ValueError): as ``restore_from_modelopt_state``.
+
+    Example:
+        >>> import io
+        >>> from gemmsim.compat.modelopt.torch import opt, quantization as mtq
+        >>> with io.BytesIO() as file:
+        ...     opt.save(mtq.calibrate(mtq.nn.QuantLinear(4, 2)), file)
+        ...     position = file.seek(0)
+        ...     print(opt.restore(torch.nn.Linear(4, 2), file).weight_quantizer.amax.shape)
+        torch.Size([2, 1])
     """
     data = torch.load(f, **{"weights_only": True, **kwargs})
     with unchanged_on_error(model):

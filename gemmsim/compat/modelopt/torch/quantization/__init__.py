@@ -1,4 +1,4 @@
-"""NVIDIA ModelOpt's ``modelopt.torch.quantization``, as far as it is about numbers.
+"""The numerical part of NVIDIA ModelOpt's ``modelopt.torch.quantization``.
 
 import gemmsim.compat.modelopt.torch.quantization as mtq
 mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)

@@ -32,14 +32,26 @@ choices: set[str] = set(_PRESETS)
 
 @dataclass
 class QuantizeAlgorithmConfig:
-    """A calibration algorithm; ``method`` None calibrates nothing."""
+    """A calibration algorithm. With ``method`` None nothing is calibrated.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.QuantizeAlgorithmConfig("percentile").method
+        'percentile'
+    """
 
     method: str | None = None
 
 
 @dataclass
 class MaxCalibConfig(QuantizeAlgorithmConfig):
-    """``max_calibrate``. ``distributed_sync`` is kept; gemmsim exchanges nothing between processes."""
+    """The arguments of ``max_calibrate``. ``distributed_sync`` is stored; gemmsim exchanges nothing between processes.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.MaxCalibConfig().method
+        'max'
+    """
 
     method: str | None = "max"
     distributed_sync: bool | None = True
@@ -47,7 +59,14 @@ class MaxCalibConfig(QuantizeAlgorithmConfig):
 
 @dataclass
 class MseCalibConfig(QuantizeAlgorithmConfig):
-    """``mse_calibrate``, and its arguments."""
+    """The arguments of ``mse_calibrate``.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> config = mtq.QuantizeConfig(mtq.INT8_WEIGHT_ONLY_CFG["quant_cfg"], mtq.MseCalibConfig(num_steps=5))
+        >>> config["algorithm"]["num_steps"]
+        5
+    """
 
     method: str | None = "mse"
     num_steps: int = 10
@@ -58,7 +77,13 @@ class MseCalibConfig(QuantizeAlgorithmConfig):
 
 @dataclass
 class QuantizeConfig:
-    """What ``quantize`` takes: ``QuantizeConfig(**config)`` of a configuration's dict, and ``config[key]``."""
+    """The configuration that ``quantize`` takes: ``QuantizeConfig(**config)`` of a dict. ``config[key]`` works, too.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.QuantizeConfig(**mtq.INT8_DEFAULT_CFG)["algorithm"]
+        'max'
+    """
 
     quant_cfg: Any = field(default_factory=lambda: {"default": {"num_bits": 8, "axis": None}})
     algorithm: Any = "max"
@@ -71,7 +96,7 @@ class QuantizeConfig:
         return getattr(self, key, default)
 
     def keys(self) -> Iterable[str]:
-        """The two fields, so that ``dict(config)`` works."""
+        """The names of the two fields, so that ``dict(config)`` works."""
         return ("quant_cfg", "algorithm")
 
 
@@ -84,6 +109,11 @@ def normalize_quant_cfg_list(quant_cfg: Any) -> list[dict[str, Any]]:
 
     Raises:
         DescriptorError (ValueError): for anything else, and for entries that say nothing.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.normalize_quant_cfg_list({"*input_quantizer": {"enable": False}})
+        [{'quantizer_name': '*input_quantizer', 'cfg': None, 'enable': False, 'parent_class': None}]
     """
     if isinstance(quant_cfg, Mapping):
         first = {key: value for key, value in quant_cfg.items() if key == "default"}
@@ -144,7 +174,13 @@ def _refused(what: str) -> DescriptorError:
 
 
 def need_calibration(config: Mapping[str, Any]) -> bool:
-    """Whether ``config`` needs data: another algorithm than "max", or static quantisers of anything but weights."""
+    """Whether ``config`` needs data: another algorithm than "max", or static quantisers of anything except weights.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.need_calibration(mtq.INT8_DEFAULT_CFG), mtq.need_calibration(mtq.INT8_WEIGHT_ONLY_CFG)
+        (True, False)
+    """
     if config["algorithm"] not in (None, "max"):
         return True
     for entry in normalize_quant_cfg_list(config.get("quant_cfg") or {}):

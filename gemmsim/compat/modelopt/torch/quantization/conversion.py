@@ -35,12 +35,19 @@ Filter: TypeAlias = str | Callable[[str], bool]
 
 
 def register(original_cls: type[nn.Module], quantized_cls: type) -> None:
-    """Let ``quantize`` exchange ``original_cls`` for ``quantized_cls``, whose ``_setup()`` makes the quantisers.
+    """Let ``quantize`` replace ``original_cls`` by ``quantized_cls``, whose ``_setup()`` makes the quantisers.
 
     ``quantized_cls``: a subclass of the original one, or of ``nn.QuantModule``. Its ``forward`` calls the quantisers.
 
     Raises:
         DescriptorError (ValueError): for a class without ``_setup``.
+
+    Example:
+        >>> class DoubledLinear(torch.nn.Linear):
+        ...     def forward(self, x):
+        ...         return 2 * super().forward(x)
+        >>> gs.compat.modelopt.register(DoubledLinear, gs.compat.modelopt.nn.QuantLinearConvBase)
+        >>> gs.compat.modelopt.unregister(DoubledLinear)
     """
     if not callable(getattr(quantized_cls, "_setup", None)):
         raise DescriptorError(
@@ -51,19 +58,36 @@ def register(original_cls: type[nn.Module], quantized_cls: type) -> None:
 
 
 def unregister(original_cls: type[nn.Module]) -> None:
-    """Undo ``register``. ``KeyError`` for a class that is not registered."""
+    """Undo ``register``.
+
+    Raises:
+        KeyError: for a class that is not registered.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.unregister(torch.nn.Embedding)
+        Traceback (most recent call last):
+            ...
+        KeyError: ...unregister: Embedding; allowed: registered classes: ...
+    """
     QuantModuleRegistry.unregister(original_cls)
 
 
 def replace_quant_module(model: nn.Module) -> nn.Module:
-    """Exchange every module of a registered class, ``model`` itself too, for its quantised class, in place.
+    """Replace every module of a registered class, including ``model`` itself, by its quantised class, in place.
 
-    Quantisers of inputs and weights are of 8 bits and on, those of outputs off, until a configuration says otherwise.
-    Where anything raises, the model is as it was. Modules whose ``forward`` is an attribute of their own are left. What
-    was converted and what was left to PyTorch is logged (``gemmsim.nn.Conversion``).
+    Quantisers of inputs and weights have 8 bits and are on, those of outputs are off, until a configuration changes
+    them. After an error the model is unchanged. Modules with a ``forward`` set on the object are left. A log message
+    says what was converted and what was left to PyTorch (``gemmsim.nn.Conversion``).
 
     Raises:
         DescriptorError (ValueError): for a model that has quantisers already.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> model = mtq.conversion.replace_quant_module(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()))
+        >>> [type(layer).__name__ for layer in model]
+        ['QuantLinear', 'ReLU']
     """
     if any(True for _ in quantizers_of(model)):
         raise DescriptorError(
@@ -110,7 +134,7 @@ def _sequence(model: nn.Module, name: str, length: int) -> SequentialQuantizer:
 def set_quantizer_attribute(
     quant_model: nn.Module, wildcard_or_filter_func: Filter, attribute: Any, parent_class: Any = None
 ) -> None:
-    """Set attributes of the quantisers that a wildcard or function names, of all of them or, with an error, of none.
+    """Set attributes of the quantisers that a wildcard or function selects: of all of them or, after an error, of none.
 
     Args:
         attribute: a ``QuantizerAttributeConfig``, which replaces the description; a dict, of which only the fields in
@@ -118,7 +142,13 @@ def set_quantizer_attribute(
         parent_class: of the module that the quantiser belongs to.
 
     Raises:
-        NotImplementedError: for a filter that is neither. DescriptorError (ValueError): for attributes that are none.
+        NotImplementedError: for a filter of another kind. DescriptorError (ValueError): for invalid attributes.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.set_quantizer_attribute(layer, "*weight_quantizer", {"num_bits": 4})
+        >>> layer.weight_quantizer.num_bits, layer.weight_quantizer.axis
+        (4, 0)
     """
     with unchanged_on_error(quant_model):
         for name, module in _matching(quant_model, wildcard_or_filter_func, parent_class):
@@ -134,7 +164,13 @@ def set_quantizer_attributes_full(
     """``set_quantizer_attribute`` with whole descriptions.
 
     Raises:
-        DescriptorError (ValueError): for anything but ``QuantizerAttributeConfig`` or a list of them.
+        DescriptorError (ValueError): for anything except ``QuantizerAttributeConfig`` or a list of them.
+
+    Example:
+        >>> layer, full = gs.compat.modelopt.nn.QuantLinear(4, 2), gs.compat.modelopt.set_quantizer_attributes_full
+        >>> full(layer, "*weight_quantizer", gs.compat.modelopt.config.QuantizerAttributeConfig(num_bits=4))
+        >>> layer.weight_quantizer.num_bits, layer.weight_quantizer.axis
+        (4, None)
     """
     parts = attributes if isinstance(attributes, (list, tuple)) else [attributes]
     _check_kinds("set_quantizer_attributes_full", parts, QuantizerAttributeConfig)
@@ -147,7 +183,13 @@ def set_quantizer_attributes_partial(
     """``set_quantizer_attribute`` with dicts; a list is for quantisers that are sequences already.
 
     Raises:
-        DescriptorError (ValueError): for anything but a dict or a list of dicts, and where one is given for the other.
+        DescriptorError (ValueError): for anything except a dict or a list of dicts, and where the wrong one is given.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.set_quantizer_attributes_partial(layer, "*weight_quantizer", {"num_bits": 4})
+        >>> layer.weight_quantizer.num_bits, layer.weight_quantizer.axis
+        (4, 0)
     """
     several = isinstance(partial_attributes, (list, tuple))
     _check_kinds("set_quantizer_attributes_partial", partial_attributes if several else [partial_attributes], Mapping)
@@ -168,8 +210,9 @@ def _check_kinds(owner: str, parts: Any, kind: type) -> None:
 
 
 def set_quantizer_by_cfg(quant_model: nn.Module, quant_cfg: Any) -> list[Filter]:
-    """Set the quantisers of ``quant_model`` as ``quant_cfg`` says, later entries over earlier ones; all or, with an
-    error, none.
+    """Set the quantisers of ``quant_model`` as ``quant_cfg`` says. Later entries override earlier ones.
+
+    After an error all quantisers are as before.
 
     Args:
         quant_cfg: as ``normalize_quant_cfg_list``. Attributes replace the description, with defaults where left out;
@@ -177,10 +220,16 @@ def set_quantizer_by_cfg(quant_model: nn.Module, quant_cfg: Any) -> list[Filter]
             and "parent_class" are for the quantisers of modules of that class.
 
     Returns:
-        The patterns that switch on and name no quantiser.
+        The patterns that switch on and match no quantiser.
 
     Raises:
         DescriptorError (ValueError): for another form. KeyError: for a class without a quantised one.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer, cfg = mtq.nn.QuantLinear(4, 2), {"*weight_quantizer": {"num_bits": 4}, "*router*": {"num_bits": 8}}
+        >>> mtq.set_quantizer_by_cfg(layer, cfg), layer.weight_quantizer.num_bits
+        (['*router*'], 4)
     """
     unused: list[Filter] = []
     with unchanged_on_error(quant_model):
@@ -206,7 +255,14 @@ def _whole(what: Any, enable: bool) -> Any:
 
 @contextmanager
 def preserve_quantizer_attributes_context(quant_model: nn.Module) -> Iterator[None]:
-    """After it, every quantiser has the description and the switches that it had before, and amaxes as they are."""
+    """On exit every quantiser gets back the description and the switches that it had before. Amaxes stay as they are.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.nn.QuantLinear(4, 2)
+        >>> with mtq.conversion.preserve_quantizer_attributes_context(layer):
+        ...     mtq.disable_quantizer(layer, "*")  # until the block ends
+    """
     kept = [(q, q.config, q.is_enabled, q._if_quant, q._if_calib, q._calibrator) for _, q in quantizers_of(quant_model)]
     try:
         yield
@@ -218,10 +274,17 @@ def preserve_quantizer_attributes_context(quant_model: nn.Module) -> Iterator[No
 
 @contextmanager
 def set_quantizer_by_cfg_context(quant_model: nn.Module, quant_cfg: Any) -> Iterator[None]:
-    """``set_quantizer_by_cfg`` inside, and the descriptions from before afterwards, after an error too.
+    """``set_quantizer_by_cfg`` inside; on exit, and after an error, the previous descriptions return.
 
     Raises:
         DescriptorError (ValueError): for lists of descriptions, which make other modules of quantisers.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.calibrate(mtq.nn.QuantLinear(4, 2))
+        >>> with mtq.set_quantizer_by_cfg_context(layer, {"*": {"enable": False}}):
+        ...     layer.weight_quantizer.is_enabled
+        False
     """
     if any(isinstance(entry["cfg"], (list, tuple)) for entry in normalize_quant_cfg_list(quant_cfg)):
         raise DescriptorError(

@@ -28,10 +28,14 @@ ForwardLoop = Callable[[nn.Module], Any]
 
 @torch.no_grad()
 def weight_only_quantize(model: nn.Module) -> None:
-    """Every weight once through its quantiser, those that parametrisations or hooks compute as the next call would.
+    """Pass every weight once through its quantiser; computed weights are those that the next call would compute.
 
     Raises:
         ComputedWeightError (TypeError): for a weight that a hook of other packages may compute.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.model_calib.weight_only_quantize(mtq.nn.QuantLinear(4, 2))
     """
     for path, module in model.named_modules():
         for name, quantizer in list(module.named_children()):
@@ -44,7 +48,14 @@ def weight_only_quantize(model: nn.Module) -> None:
 
 
 def enable_stats_collection(model: nn.Module) -> None:
-    """Let every enabled quantiser collect, and none quantise."""
+    """Let every enabled quantiser collect statistics and return its input unquantised.
+
+    Example:
+        >>> layer, x = gs.compat.modelopt.nn.QuantLinear(4, 2, bias=False), torch.tensor([[0.3, 1.0, 7.0, 0.1]])
+        >>> gs.compat.modelopt.model_calib.enable_stats_collection(layer)
+        >>> torch.equal(layer(x), torch.nn.functional.linear(x, layer.weight))
+        True
+    """
     for _, q in quantizers_of(model):
         if q.is_enabled:
             q.disable_quant()
@@ -56,6 +67,11 @@ def finish_stats_collection(model: nn.Module, method: str | None = None, **optio
     """Give each quantiser the amax and bias that it has collected, if any, and let it quantise.
 
     ``method`` and ``options``: of histograms ("percentile", "mse", "entropy"), as ``HistogramCalibrator.compute_amax``.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.model_calib.finish_stats_collection(layer)
+        >>> layer.input_quantizer.amax  # nothing was collected
     """
     for _, q in quantizers_of(model):
         if not q.is_enabled:
@@ -84,13 +100,19 @@ def _collect(model: nn.Module, forward_loop: ForwardLoop | None) -> None:
 
 
 def max_calibrate(model: nn.Module, forward_loop: ForwardLoop | None = None, distributed_sync: bool = True) -> None:
-    """The largest magnitude that each static quantiser sees while ``forward_loop`` runs; without one, of weights alone.
+    """Give each static quantiser the largest magnitude that it receives in ``forward_loop``; without one, only weights.
 
-    Quantisers that saw nothing go on taking amax from each input. ``distributed_sync`` is kept: gemmsim exchanges
-    nothing between processes.
+    Quantisers that received nothing continue to take amax from each input. ``distributed_sync`` is stored: gemmsim
+    exchanges nothing between processes.
 
     Raises:
-        CalibrationDataError (AssertionError): for NaN or infinity on the way.
+        CalibrationDataError (AssertionError): for NaN or infinity in the data.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.model_calib.max_calibrate(layer, lambda model: model(torch.full((1, 4), 3.0)))
+        >>> layer.input_quantizer.amax
+        tensor(3.)
     """
     for _, q in quantizers_of(model):
         if q._calibrator is not None:
@@ -114,9 +136,15 @@ def _switch_back(model: nn.Module) -> None:
 def histogram_calibrate(
     model: nn.Module, forward_loop: ForwardLoop | None, method: str, distributed_sync: bool = True, **options: Any
 ) -> None:
-    """``max_calibrate``, in which static quantisers of one amax search it in a histogram; not in ModelOpt.
+    """``max_calibrate``, but static quantisers of one amax find it in a histogram; ModelOpt does not have it.
 
     ``method``: "percentile" or "entropy"; ``options`` as ``HistogramCalibrator.compute_amax``.
+
+    Example:
+        >>> layer, calib = gs.compat.modelopt.nn.QuantLinear(4, 2), gs.compat.modelopt.model_calib
+        >>> calib.histogram_calibrate(layer, lambda m: m(torch.full((1, 4), 3.0)), "percentile", percentile=99.9)
+        >>> layer.input_quantizer.amax
+        tensor(3.)
     """
     for _, q in quantizers_of(model):
         if q.is_enabled and q._calibrator is not None and q.axis is None and q.block_sizes is None:
@@ -137,9 +165,15 @@ def mse_calibrate(
     start_multiplier: float = 0.25,
     stop_multiplier: float = 4.0,
 ) -> None:
-    """``max_calibrate``, then of ``num_steps`` multiples of each amax the one with the least squared error.
+    """``max_calibrate``, then the one of ``num_steps`` multiples of each amax that has the least squared error.
 
-    Blocks keep their maxima. ``forward_loop`` runs twice. Errors as ``max_calibrate``.
+    Blocks keep their maxima. ``forward_loop`` runs twice. Errors are those of ``max_calibrate``.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.model_calib.mse_calibrate(layer, lambda model: model(torch.full((1, 4), 3.0)))
+        >>> layer.input_quantizer.amax.shape
+        torch.Size([])
     """
     max_calibrate(model, forward_loop, distributed_sync)
     searched = []

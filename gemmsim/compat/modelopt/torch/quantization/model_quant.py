@@ -1,4 +1,4 @@
-"""``modelopt.torch.quantization.model_quant``: models quantised, calibrated, looked at, folded."""
+"""``modelopt.torch.quantization.model_quant``: functions that quantise, calibrate, print and fold models."""
 
 from __future__ import annotations
 
@@ -46,25 +46,40 @@ _ALGORITHMS: dict[str, Callable[..., None]] = {
 
 
 class NothingQuantizedError(DescriptorError, RuntimeError):
-    """A configuration that switches quantisers on, and a model in which none is on after it."""
+    """The configuration switches quantisers on, but in the model none is on afterwards.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> model = torch.nn.Sequential(torch.nn.ReLU())  # no layer that has quantisers
+        >>> try:
+        ...     mtq.quantize(model, mtq.INT8_WEIGHT_ONLY_CFG)
+        ... except mtq.model_quant.NothingQuantizedError as error:
+        ...     print(isinstance(error, ValueError))
+        True
+    """
 
 
 def quantize(model: nn.Module, config: Any, forward_loop: ForwardLoop | None = None) -> nn.Module:
-    """``model`` with quantisers as ``config["quant_cfg"]`` says, calibrated by ``config["algorithm"]``; in place.
+    """Give ``model`` quantisers as ``config["quant_cfg"]`` says, calibrated by ``config["algorithm"]``, in place.
 
-    Modules of registered classes are exchanged for quantised ones; a model that has quantisers keeps them.
+    Modules of registered classes are replaced by quantised ones. A model that has quantisers keeps them. A pattern that
+    switches quantisers on and matches none gives a warning. After an error, including one in ``forward_loop``, the
+    model is unchanged.
 
     Args:
         config: {"quant_cfg": as ``set_quantizer_by_cfg``, "algorithm": as ``calibrate``}, or a ``QuantizeConfig``.
-        forward_loop: a function of the model that runs data through it; not needed for weights alone.
-
-    A pattern that switches on and names no quantiser is warned of. Where anything raises, ``forward_loop`` included,
-    the model is as it was.
+        forward_loop: a function of the model that runs data through it; not needed if only weights are quantised.
 
     Raises:
-        NothingQuantizedError (ValueError, RuntimeError): where no quantiser is on in the end, though some entry asks.
-        CalibrationError (RuntimeError): for an algorithm that gemmsim has not.
+        NothingQuantizedError (ValueError, RuntimeError): where no quantiser is on in the end, but an entry says so.
+        CalibrationError (RuntimeError): for an algorithm that gemmsim does not have.
         DescriptorError (ValueError): for another form of ``config``.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+        >>> mtq.quantize(model, mtq.INT8_DEFAULT_CFG, lambda m: m(torch.full((1, 4), 3.0)))[0].input_quantizer.amax
+        tensor(3.)
     """
     if not (isinstance(config, Mapping) or hasattr(config, "keys")):
         asked = f"quantize: a config that is a {type(config).__name__}"
@@ -118,16 +133,24 @@ def _options(method: str) -> set[str]:
 
 
 def calibrate(model: nn.Module, algorithm: Any = "max", forward_loop: ForwardLoop | None = None) -> nn.Module:
-    """Give static quantisers their amax, all or, with an error, none; returns ``model``, in evaluation mode meanwhile.
+    """Give static quantisers their amax: all of them or, after an error, none. Returns ``model``.
+
+    The model is in evaluation mode meanwhile.
 
     Args:
-        algorithm: "max" or "mse", as ``model_calib`` has them; "percentile" or "entropy", searched in histograms;
+        algorithm: "max" or "mse", as in ``model_calib``; "percentile" or "entropy", searched in histograms;
             {"method": one of these, its options}; a list of them; None for nothing.
-        forward_loop: a function of the model, or of nothing. Without one weights alone are calibrated.
+        forward_loop: a function of the model, or without arguments. If it is missing, only weights are calibrated.
 
     Raises:
-        CalibrationError (RuntimeError): for an algorithm or option that there is not.
-        CalibrationDataError (AssertionError): for NaN or infinity on the way.
+        CalibrationError (RuntimeError): for an unknown algorithm or option.
+        CalibrationDataError (AssertionError): for NaN or infinity in the data.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.nn.QuantLinear(4, 2)
+        >>> mtq.calibrate(layer, "max", lambda model: model(torch.full((1, 4), 3.0))).input_quantizer.amax
+        tensor(3.)
     """
     steps = _steps(algorithm)
     loop = forward_loop
@@ -151,19 +174,41 @@ def calibrate(model: nn.Module, algorithm: Any = "max", forward_loop: ForwardLoo
 
 
 def disable_quantizer(model: nn.Module, wildcard_or_filter_func: Filter) -> None:
-    """Switch off the quantisers that a wildcard or a function of their names chooses; descriptions stay."""
+    """Switch off the quantisers whose names a wildcard or a function selects; their descriptions stay.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.disable_quantizer(layer, "weight_quantizer")
+        >>> layer.weight_quantizer.is_enabled, layer.input_quantizer.is_enabled
+        (False, True)
+    """
     set_quantizer_attribute(model, wildcard_or_filter_func, {"enable": False})
 
 
 def enable_quantizer(model: nn.Module, wildcard_or_filter_func: Filter) -> None:
-    """Switch on the quantisers that a wildcard or a function of their names chooses; descriptions stay."""
+    """Switch on the quantisers whose names a wildcard or a function selects; their descriptions stay.
+
+    Example:
+        >>> layer = gs.compat.modelopt.nn.QuantLinear(4, 2)
+        >>> gs.compat.modelopt.enable_quantizer(layer, lambda name: name.startswith("output"))
+        >>> layer.output_quantizer.is_enabled
+        True
+    """
     set_quantizer_attribute(model, wildcard_or_filter_func, {"enable": True})
 
 
 def print_quant_summary(model: nn.Module, output_dir: str | Path | None = None) -> None:
-    """Print every quantiser with its name, and how many there are.
+    """Print every quantiser with its name, and their number.
 
     ``output_dir``: write ``.quant_summary.txt`` there instead.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.print_quant_summary(mtq.nn.QuantLinear(4, 2))
+        input_quantizer ... TensorQuantizer(8 bit axis=None amax=dynamic fake quant)
+        weight_quantizer ... TensorQuantizer(8 bit axis=0 amax=dynamic fake quant)
+        output_quantizer ... TensorQuantizer(disabled)
+        3 TensorQuantizers found in model
     """
     lines = [f"{name:80} {q}" for name, q in quantizers_of(model)]
     lines.append(f"{len(lines)} TensorQuantizers found in model")
@@ -175,10 +220,16 @@ def print_quant_summary(model: nn.Module, output_dir: str | Path | None = None) 
 
 
 def postprocess_amax(model: nn.Module, key: str, post_process_fn: Callable[[Tensor], Any]) -> nn.Module:
-    """Set the amax of each quantiser whose name fits the wildcard ``key`` and that has one to a function of it.
+    """Replace the amax of each quantiser whose name matches the wildcard ``key`` by a function of it, where it has one.
 
     Raises:
         AmaxShapeError (RuntimeError): for another shape.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.calibrate(mtq.nn.QuantLinear(4, 2))
+        >>> mtq.postprocess_amax(layer, "*weight_quantizer", torch.ones_like).weight_quantizer.amax.flatten()
+        tensor([1., 1.])
     """
     if not isinstance(key, str):
         raise DescriptorError(f"postprocess_amax: key={key!r}; allowed: a wildcard.\n  Try '*input_quantizer'.")
@@ -192,12 +243,18 @@ def postprocess_amax(model: nn.Module, key: str, post_process_fn: Callable[[Tens
 
 
 def fold_weight(model: nn.Module) -> None:
-    """Put the quantised values of each weight into it, and switch its quantiser off; all or, with an error, none.
+    """Replace each weight by its quantised values and switch its quantiser off: all of them or, after an error, none.
 
     Raises:
-        AttributeError: for a quantiser without a weight beside it.
-        ComputedWeightError (TypeError): for a weight that is no parameter, because a parametrisation or a hook computes
-            it.
+        AttributeError: for a quantiser without a weight next to it.
+        ComputedWeightError (TypeError): for a weight that is not a parameter, because a parametrisation or a hook
+            computes it.
+
+    Example:
+        >>> layer = gs.compat.modelopt.calibrate(gs.compat.modelopt.nn.QuantLinear(4, 2))
+        >>> gs.compat.modelopt.fold_weight(layer)
+        >>> layer.weight_quantizer.is_enabled
+        False
     """
     found = []
     for name, module in [(name, m) for name, m in model.named_modules() if isinstance(m, QuantModule)]:
@@ -211,7 +268,15 @@ def fold_weight(model: nn.Module) -> None:
 @contextmanager
 @torch.no_grad()
 def temporarily_fold_weights(model: nn.Module) -> Iterator[None]:
-    """``fold_weight`` inside, whose errors these are; weights, quantisers and amaxes as before afterwards."""
+    """``fold_weight`` inside, with its errors; on exit weights, quantisers and amaxes are as before.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.calibrate(mtq.nn.QuantLinear(4, 2))
+        >>> with mtq.model_quant.temporarily_fold_weights(layer):
+        ...     layer.weight_quantizer.is_enabled
+        False
+    """
     weights, quantizers = [], []
     for module in model.modules():
         if isinstance(module, QuantModule):

@@ -1,5 +1,8 @@
-"""ModelOpt's configurations of models by name. Those whose algorithm gemmsim has not are there to be read and changed:
-``calibrate`` refuses the algorithm by name."""
+"""ModelOpt's configurations of models by name.
+
+Some have an algorithm that gemmsim does not have: you can read and change them, and ``calibrate`` refuses the algorithm
+by name.
+"""
 
 from __future__ import annotations
 

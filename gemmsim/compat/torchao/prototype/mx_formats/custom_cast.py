@@ -20,10 +20,15 @@ from ...elements import unpack_uint4 as _unpack
 
 
 def pack_uint4(uint8_data: Tensor) -> Tensor:
-    """Two 4-bit codes a byte along the last dimension, the first in bits 4 to 7.
+    """Two 4-bit codes in each byte along the last dimension, the first in bits 4 to 7.
 
     Raises:
         AssertionError: for an odd last dimension.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import custom_cast
+        >>> custom_cast.pack_uint4(torch.tensor([1, 2, 3, 4], dtype=torch.uint8))
+        tensor([18, 52], dtype=torch.uint8)
     """
     return _exchanged(_pack(uint8_data))
 
@@ -33,6 +38,11 @@ def unpack_uint4(uint8_data: Tensor) -> Tensor:
 
     Raises:
         AssertionError: for a tensor that is not contiguous.
+
+    Example:
+        >>> from gemmsim.compat.torchao.prototype.mx_formats import custom_cast
+        >>> custom_cast.unpack_uint4(torch.tensor([0x12, 0x34], dtype=torch.uint8))
+        tensor([1, 2, 3, 4], dtype=torch.uint8)
     """
     return _unpack(uint8_data if not uint8_data.is_contiguous() else _exchanged(uint8_data))
 

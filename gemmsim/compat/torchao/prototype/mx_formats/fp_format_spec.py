@@ -109,7 +109,7 @@ def _widths() -> dict[Any, int]:
 
 
 def exp_encoding_to_exp(exp_bit_str: str, dtype: Any) -> int:
-    """The exponent that these bits stand for; all zeros, of subnormals, stand for that of the smallest normal number.
+    """The exponent that these bits encode; all zeros (subnormals) encode that of the smallest normal number.
 
     Raises:
         ElementError: for an unknown dtype.
@@ -206,7 +206,7 @@ float6_e2m3_interesting_values = _rows(DTYPE_FP6_E2M3)
 
 
 def assert_same(fp1: float, fp2: float) -> None:
-    """Nothing where both are the same number, or both NaN.
+    """Check that both are the same number, or both NaN.
 
     Raises:
         AssertionError: otherwise.

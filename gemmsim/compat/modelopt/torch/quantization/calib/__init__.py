@@ -1,4 +1,4 @@
-"""``modelopt.torch.quantization.calib``: what collects, and finds amaxes and biases."""
+"""``modelopt.torch.quantization.calib``: calibrators, which collect data and compute amaxes and biases."""
 
 from gemmsim.tensor_quant import BiasCalibrator, HistogramCalibrator, MaxCalibrator, MseCalibrator
 

@@ -14,7 +14,13 @@ __all__ = ["ClipFunction", "clip", "normalized_hadamard_transform"]
 
 
 class ClipFunction(torch.autograd.Function):
-    """``min(max(x, low), high)``: the gradient passes strictly inside; each end gets what was clipped to it."""
+    """``min(max(x, low), high)``. The gradient passes strictly inside; each end gets the gradient of what it clipped.
+
+    Example:
+        >>> from gemmsim.compat.modelopt.torch.quantization.nn.functional import ClipFunction
+        >>> ClipFunction.apply(torch.tensor([-2.0, 0.5, 3.0]), torch.tensor(-1.0), torch.tensor(1.0))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, clip_value_min: Tensor, clip_value_max: Tensor) -> Tensor:
@@ -34,7 +40,13 @@ class ClipFunction(torch.autograd.Function):
 
 
 def clip(input: Tensor, clip_value_min: Tensor, clip_value_max: Tensor) -> Tensor:
-    """``ClipFunction`` of tensors of one element."""
+    """``ClipFunction`` with ends that are tensors of one element.
+
+    Example:
+        >>> from gemmsim.compat.modelopt.torch.quantization.nn.functional import clip
+        >>> clip(torch.tensor([-2.0, 0.5, 3.0]), torch.tensor(-1.0), torch.tensor(1.0))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
     found: Tensor = ClipFunction.apply(input, clip_value_min, clip_value_max)
     return found
 
@@ -44,6 +56,11 @@ def normalized_hadamard_transform(inputs: Tensor) -> Tensor:
 
     Raises:
         ShapeError (ValueError): for another size.
+
+    Example:
+        >>> from gemmsim.compat.modelopt.torch.quantization.nn.functional import normalized_hadamard_transform
+        >>> normalized_hadamard_transform(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
     """
     rotation = TensorQuantizer({"rotate": True, "enable": False, "num_bits": 8})
     found: Tensor = rotation(inputs)

@@ -12,4 +12,10 @@ __all__ = ["QuantLeakyReLU"]
 
 @QuantModuleRegistry.register({nn.LeakyReLU: "nn.LeakyReLU"})
 class QuantLeakyReLU(MadeInput, nn.LeakyReLU):
-    """``nn.LeakyReLU`` of a quantised input."""
+    """``nn.LeakyReLU`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantLeakyReLU(0.5)(torch.tensor([-2.0, 4.0]))
+        tensor([-1.0079,  4.0000])
+    """

@@ -27,42 +27,78 @@ __all__ = [
 
 @QuantModuleRegistry.register({nn.Conv1d: "nn.Conv1d"})
 class QuantConv1d(Made, tensor_quant.QuantConv1d):
-    """``gemmsim.tensor_quant.QuantConv1d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConv1d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConv1d(2, 3, 3)(torch.ones(1, 2, 8)).shape
+        torch.Size([1, 3, 6])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL
 
 
 @QuantModuleRegistry.register({nn.Conv2d: "nn.Conv2d"})
 class QuantConv2d(Made, tensor_quant.QuantConv2d):
-    """``gemmsim.tensor_quant.QuantConv2d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConv2d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConv2d(2, 3, 3)(torch.ones(1, 2, 8, 8)).shape
+        torch.Size([1, 3, 6, 6])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL
 
 
 @QuantModuleRegistry.register({nn.Conv3d: "nn.Conv3d"})
 class QuantConv3d(Made, tensor_quant.QuantConv3d):
-    """``gemmsim.tensor_quant.QuantConv3d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConv3d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConv3d(2, 3, 3)(torch.ones(1, 2, 4, 4, 4)).shape
+        torch.Size([1, 3, 2, 2, 2])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL
 
 
 @QuantModuleRegistry.register({nn.ConvTranspose1d: "nn.ConvTranspose1d"})
 class QuantConvTranspose1d(Made, tensor_quant.QuantConvTranspose1d):
-    """``gemmsim.tensor_quant.QuantConvTranspose1d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConvTranspose1d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConvTranspose1d(2, 3, 3)(torch.ones(1, 2, 8)).shape
+        torch.Size([1, 3, 10])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL
 
 
 @QuantModuleRegistry.register({nn.ConvTranspose2d: "nn.ConvTranspose2d"})
 class QuantConvTranspose2d(Made, tensor_quant.QuantConvTranspose2d):
-    """``gemmsim.tensor_quant.QuantConvTranspose2d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConvTranspose2d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConvTranspose2d(2, 3, 3)(torch.ones(1, 2, 8, 8)).shape
+        torch.Size([1, 3, 10, 10])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL
 
 
 @QuantModuleRegistry.register({nn.ConvTranspose3d: "nn.ConvTranspose3d"})
 class QuantConvTranspose3d(Made, tensor_quant.QuantConvTranspose3d):
-    """``gemmsim.tensor_quant.QuantConvTranspose3d``, made with quantisers of 8 bits."""
+    """``gemmsim.tensor_quant.QuantConvTranspose3d`` with quantisers of 8 bits by default.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantConvTranspose3d(2, 3, 3)(torch.ones(1, 2, 4, 4, 4)).shape
+        torch.Size([1, 3, 6, 6, 6])
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL
 

@@ -42,7 +42,14 @@ QuantLinearConvBase.register(Made)
 
 @QuantModuleRegistry.register({nn.Linear: "nn.Linear"})
 class QuantLinear(Made, tensor_quant.QuantLinear):
-    """``gemmsim.tensor_quant.QuantLinear``, made with quantisers of 8 bits: one amax for inputs, one for each row."""
+    """``gemmsim.tensor_quant.QuantLinear`` with quantisers of 8 bits by default: one amax for inputs, one for each row.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> layer = mtq.nn.QuantLinear(4, 2, bias=False)
+        >>> layer(torch.ones(1, 4)).shape, layer.weight_quantizer.axis
+        (torch.Size([1, 2]), 0)
+    """
 
     default_quant_desc_weight = tensor_quant.QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW
 

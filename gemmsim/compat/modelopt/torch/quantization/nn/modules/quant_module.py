@@ -19,10 +19,15 @@ __all__ = ["QuantInputBase", "QuantLinearConvBase", "QuantModule", "QuantModuleR
 
 
 class QuantModule(Emulated, metaclass=ABCMeta):  # for its ``register``; ABC would change the layout
-    """A module with quantisers; gemmsim's own quantised layers count as such.
+    """The base class of modules with quantisers. gemmsim's own quantised layers count as such.
 
-    A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them; ``register`` says which
-    class it stands for.
+    A subclass has ``_setup``, which makes the quantisers, and a ``forward`` that calls them. ``register`` says which
+    class it replaces.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantConv2d(2, 3, 3), mtq.nn.QuantModule)
+        True
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +51,13 @@ QuantModule.register(QuantLayer)
 
 
 class QuantInputBase(QuantModule):
-    """Modules whose input is quantised, and their output where that is enabled."""
+    """The base class of modules with a quantised input. Their output is quantised where that is enabled.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantMaxPool2d(2), mtq.nn.QuantInputBase)
+        True
+    """
 
     input_quantizer: TensorQuantizer
     output_quantizer: TensorQuantizer
@@ -54,7 +65,7 @@ class QuantInputBase(QuantModule):
     default_quant_desc_output: Any = QUANT_DESC_8BIT_PER_TENSOR
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """The original forward pass of the quantised input; of a tuple the first part is the output."""
+        """The original forward pass of the quantised input; the first part of a tuple is the output."""
         output = super().forward(self.input_quantizer(input), *args, **kwargs)  # type: ignore[misc]
         if isinstance(output, tuple):
             return (self.output_quantizer(output[0]), *output[1:])
@@ -67,7 +78,13 @@ class QuantInputBase(QuantModule):
 
 
 class QuantLinearConvBase(QuantInputBase):
-    """Modules whose ``weight`` is quantised too: inside ``forward``, ``self.weight`` is."""
+    """The base class of modules with a quantised ``weight`` as well: inside ``forward``, ``self.weight`` is quantised.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> isinstance(mtq.nn.QuantLinear(4, 2), mtq.nn.QuantLinearConvBase)
+        True
+    """
 
     weight_quantizer: TensorQuantizer
     default_quant_desc_weight: Any = QUANT_DESC_8BIT_PER_TENSOR
@@ -75,7 +92,7 @@ class QuantLinearConvBase(QuantInputBase):
 
     @contextmanager
     def quantize_weight(self) -> Iterator[None]:
-        """Where ``self.weight`` is quantised."""
+        """A context in which ``self.weight`` is quantised."""
         self._enable_weight_quantization = True
         held = self.__dict__.get("weight")  # where a hook has put what it computed, which ``__getattr__`` never sees
         if held is not None:
@@ -118,7 +135,7 @@ class _Registry:
         self._made: dict[tuple[type, type], type] = {}
 
     def register(self, names: Mapping[type, str]) -> Callable[[type], type]:
-        """A decorator: the class is the quantised one of each of ``names``."""
+        """A decorator: makes the class the quantised version of each class in ``names``."""
 
         def put(quantised: type) -> type:
             for original, name in names.items():
@@ -128,7 +145,7 @@ class _Registry:
         return put
 
     def unregister(self, original: type) -> None:
-        """Forget a class. ``KeyError`` for one that is not registered."""
+        """Forget a class. ``KeyError`` for a class that is not registered."""
         if original not in self._classes:
             known = ", ".join(name for name, _ in self._classes.values())
             raise KeyError(
@@ -165,14 +182,14 @@ class _Registry:
         return self[item] if item in self else default
 
     def get_key(self, item: Any) -> str:
-        """The name that configurations call a class by."""
+        """The name of a class in configurations."""
         self[item]
         found = self._find(item)
         assert found is not None
         return found[0]
 
     def owner(self, name: str) -> tuple[type, ...]:
-        """The plain classes of that name and their quantised one, for ``isinstance``."""
+        """The plain classes of that name and their quantised class, for ``isinstance``."""
         quantised = self[name]
         return (quantised, *(cls for cls, (known, _) in self._classes.items() if known == name))
 

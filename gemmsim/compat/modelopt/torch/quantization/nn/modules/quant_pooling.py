@@ -31,47 +31,101 @@ __all__ = [
 
 @QuantModuleRegistry.register({nn.AdaptiveAvgPool1d: "nn.AdaptiveAvgPool1d"})
 class QuantAdaptiveAvgPool1d(MadeInput, nn.AdaptiveAvgPool1d):
-    """``nn.AdaptiveAvgPool1d`` of a quantised input."""
+    """``nn.AdaptiveAvgPool1d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAdaptiveAvgPool1d(1)(torch.tensor([[1.0, 3.0]]))
+        tensor([[1.9961]])
+    """
 
 
 @QuantModuleRegistry.register({nn.AdaptiveAvgPool2d: "nn.AdaptiveAvgPool2d"})
 class QuantAdaptiveAvgPool2d(MadeInput, nn.AdaptiveAvgPool2d):
-    """``nn.AdaptiveAvgPool2d`` of a quantised input."""
+    """``nn.AdaptiveAvgPool2d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAdaptiveAvgPool2d(1)(torch.tensor([[[1.0, 3.0]]]))
+        tensor([[[1.9961]]])
+    """
 
 
 @QuantModuleRegistry.register({nn.AdaptiveAvgPool3d: "nn.AdaptiveAvgPool3d"})
 class QuantAdaptiveAvgPool3d(MadeInput, nn.AdaptiveAvgPool3d):
-    """``nn.AdaptiveAvgPool3d`` of a quantised input."""
+    """``nn.AdaptiveAvgPool3d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAdaptiveAvgPool3d(1)(torch.tensor([[[[1.0, 3.0]]]]))
+        tensor([[[[1.9961]]]])
+    """
 
 
 @QuantModuleRegistry.register({nn.AvgPool1d: "nn.AvgPool1d"})
 class QuantAvgPool1d(MadeInput, nn.AvgPool1d):
-    """``nn.AvgPool1d`` of a quantised input."""
+    """``nn.AvgPool1d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAvgPool1d(2)(torch.tensor([[1.0, 3.0]]))
+        tensor([[1.9961]])
+    """
 
 
 @QuantModuleRegistry.register({nn.AvgPool2d: "nn.AvgPool2d"})
 class QuantAvgPool2d(MadeInput, nn.AvgPool2d):
-    """``nn.AvgPool2d`` of a quantised input."""
+    """``nn.AvgPool2d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAvgPool2d(2)(torch.tensor([[[1.0, 3.0], [3.0, 1.0]]]))
+        tensor([[[1.9961]]])
+    """
 
 
 @QuantModuleRegistry.register({nn.AvgPool3d: "nn.AvgPool3d"})
 class QuantAvgPool3d(MadeInput, nn.AvgPool3d):
-    """``nn.AvgPool3d`` of a quantised input."""
+    """``nn.AvgPool3d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantAvgPool3d((1, 1, 2))(torch.tensor([[[[1.0, 3.0]]]]))
+        tensor([[[[1.9961]]]])
+    """
 
 
 @QuantModuleRegistry.register({nn.MaxPool1d: "nn.MaxPool1d"})
 class QuantMaxPool1d(MadeInput, nn.MaxPool1d):
-    """``nn.MaxPool1d`` of a quantised input."""
+    """``nn.MaxPool1d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantMaxPool1d(2)(torch.tensor([[1.0, 3.0]]))
+        tensor([[3.]])
+    """
 
 
 @QuantModuleRegistry.register({nn.MaxPool2d: "nn.MaxPool2d"})
 class QuantMaxPool2d(MadeInput, nn.MaxPool2d):
-    """``nn.MaxPool2d`` of a quantised input."""
+    """``nn.MaxPool2d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantMaxPool2d(2)(torch.tensor([[[1.0, 3.0], [3.0, 1.0]]]))
+        tensor([[[3.]]])
+    """
 
 
 @QuantModuleRegistry.register({nn.MaxPool3d: "nn.MaxPool3d"})
 class QuantMaxPool3d(MadeInput, nn.MaxPool3d):
-    """``nn.MaxPool3d`` of a quantised input."""
+    """``nn.MaxPool3d`` with a quantised input.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> mtq.nn.QuantMaxPool3d((1, 1, 2))(torch.tensor([[[[1.0, 3.0]]]]))
+        tensor([[[[3.]]]])
+    """
 
 
 #: The same by the plain classes' names.

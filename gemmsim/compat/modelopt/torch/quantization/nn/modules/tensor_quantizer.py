@@ -17,13 +17,20 @@ __all__ = ["SequentialQuantizer", "TensorQuantizer"]
 
 
 class SequentialQuantizer(Emulated, nn.Sequential):
-    """Quantisers one after another, such as int4 blocks and then E4M3.
+    """Quantisers that are applied in sequence, such as int4 blocks and then E4M3.
 
-    ``fake_quant`` and ``is_enabled`` are the first one's; ``disable``, ``enable``, ``reset_amax``, ``load_calib_amax``
-    and ``load_calib_bias`` are done to each. While calibrating, each collects what the whole gets.
+    ``fake_quant`` and ``is_enabled`` are those of the first quantiser. ``disable``, ``enable``, ``reset_amax``,
+    ``load_calib_amax`` and ``load_calib_bias`` act on each. During calibration each quantiser collects the input of the
+    sequence.
 
     Raises:
-        DescriptorError (ValueError): for anything but ``TensorQuantizer``.
+        DescriptorError (ValueError): for anything except ``TensorQuantizer``.
+
+    Example:
+        >>> import gemmsim.compat.modelopt.torch.quantization as mtq
+        >>> make, config = mtq.nn.TensorQuantizer, mtq.config.QuantizerAttributeConfig
+        >>> mtq.nn.SequentialQuantizer(make(config(num_bits=8)), make(config(num_bits=4)))(torch.tensor([0.3, 7.0]))
+        tensor([0., 7.])
     """
 
     def __init__(self, *quantizers: TensorQuantizer) -> None:
@@ -40,12 +47,12 @@ class SequentialQuantizer(Emulated, nn.Sequential):
 
     @property
     def fake_quant(self) -> bool:
-        """The first one's."""
+        """That of the first quantiser."""
         return self.quantizers[0].fake_quant
 
     @property
     def is_enabled(self) -> bool:
-        """The first one's."""
+        """That of the first quantiser."""
         return self.quantizers[0].is_enabled
 
     def disable(self) -> None:
@@ -64,21 +71,21 @@ class SequentialQuantizer(Emulated, nn.Sequential):
             q.reset_amax()
 
     def load_calib_amax(self, *args: Any, **kwargs: Any) -> None:
-        """Take over what each collected; errors as ``TensorQuantizer.load_calib_amax``."""
+        """Take over what each quantiser collected; errors as ``TensorQuantizer.load_calib_amax``."""
         for q in self.quantizers:
             q.load_calib_amax(*args, **kwargs)
 
     def load_calib_bias(self) -> None:
-        """Take over the bias that each collected."""
+        """Take over the bias that each quantiser collected."""
         for q in self.quantizers:
             q.load_calib_bias()
 
     def set_from_attribute_config(
         self, attributes: Sequence[Any] | Mapping[str, Any] | QuantizerAttributeConfig
     ) -> None:
-        """A description for each in order, or one for all; a warning where the numbers differ, and the rest is left.
+        """Set a description for each quantiser in order, or one for all.
 
-        Of a dict only the fields in it change.
+        Other numbers give a warning, and the rest is left. A dict changes only its fields.
         """
         if not isinstance(attributes, (list, tuple)):
             attributes = [attributes] * len(self)
@@ -95,7 +102,7 @@ class SequentialQuantizer(Emulated, nn.Sequential):
     @staticmethod
     @contextmanager
     def convert_to_single_quantizer(model: nn.Module, indx: int = 0) -> Iterator[None]:
-        """Inside, quantiser ``indx`` alone stands in each place. ``IndexError`` where there is none."""
+        """Inside, quantiser ``indx`` alone replaces each sequence. ``IndexError`` if it does not exist."""
         places: list[tuple[nn.Module, str, SequentialQuantizer]] = []
         for name, module in list(model.named_modules()):
             if isinstance(module, SequentialQuantizer):
