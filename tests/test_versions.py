@@ -11,7 +11,7 @@ from support import ROOT, assert_bitwise_equal, run_python
 
 import gemmsim as gs
 from gemmsim.nn import layer_base
-from gemmsim.ops import scaling
+from gemmsim.ops import scaling, torch_versions
 from gemmsim.ops.torch_versions import TorchVersionError, has
 
 HEADING = "# PyTorch and what it asks for"
@@ -64,6 +64,16 @@ def test_scaled_formats_under_vmap_have_the_same_bits_without_views_of_other_dty
         torch.vmap(lambda a, b: gs.qmatmul(a, b, formats))(a, b),
         torch.stack([gs.qmatmul(*pair, formats) for pair in zip(a, b, strict=True)]),
     )
+
+
+def test_views_of_bits_under_vmap_name_the_release_that_has_them(monkeypatch):
+    def refused(t):
+        raise RuntimeError("Batching rule not implemented for aten::view.dtype")
+
+    monkeypatch.setattr(torch_versions, "_VIEWS", False)
+    with pytest.raises(TorchVersionError, match=r"torch\.vmap of .*; allowed: PyTorch 2\.13 or newer, and this is "):
+        torch_versions.viewed(type("Batched", (), {"view": lambda self, dtype: refused(self)})(), torch.int32)
+    assert torch.equal(torch_versions.viewed(torch.ones(2), torch.int32), torch.ones(2).view(torch.int32))
 
 
 UNCOMPILED = """

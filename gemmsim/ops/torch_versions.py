@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import Tensor
 
 from .errors import message
 
-__all__ = ["COMPILES", "NORMS_WITHOUT_BIAS", "VIEWS_UNDER_VMAP", "TorchVersionError", "has", "needed"]
+__all__ = ["COMPILES", "NORMS_WITHOUT_BIAS", "VIEWS_UNDER_VMAP", "TorchVersionError", "has", "needed", "viewed"]
 
 #: The first release whose compiler gets through this package. 2.9 and 2.10 cannot rebuild frozen dataclasses, and
 #: compiled code of 2.11 gives gradients of zero where an autograd function returns a view.
@@ -34,3 +35,23 @@ def needed(asked: str, release: tuple[int, int], do: str) -> TorchVersionError:
     """The error for what only this release of PyTorch and newer ones have."""
     allowed = f"PyTorch {release[0]}.{release[1]} or newer, and this is {torch.__version__}"
     return TorchVersionError(message(asked, allowed, do))
+
+
+_VIEWS = has(VIEWS_UNDER_VMAP)
+
+
+def viewed(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """``t.view(dtype)``.
+
+    Raises:
+        TorchVersionError: under ``torch.vmap`` with a release that has no such views there.
+    """
+    if _VIEWS:
+        return t.view(dtype)
+    try:
+        return t.view(dtype)
+    except RuntimeError as error:
+        if "Batching rule" not in str(error):
+            raise
+        do = "Install a newer PyTorch, or call the function once per example."
+        raise needed("torch.vmap of a function that reads the bits of floats", VIEWS_UNDER_VMAP, do) from error

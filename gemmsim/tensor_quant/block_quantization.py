@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from gemmsim.ops.arrays import takes_arrays
 from gemmsim.ops.checks import check_ints, check_tensor
 from gemmsim.ops.forward_mode import applied
+from gemmsim.ops.torch_versions import viewed
 
 from . import onnx_symbolic as onnx
 from . import torch_fallback
@@ -344,7 +345,7 @@ def _mean(values: Tensor) -> Tensor:
 
 def _power(exponent: Tensor) -> Tensor:
     """2^exponent in float64, written as bits because exp2 may be off by an ulp on GPUs."""
-    return ((exponent.long() + 1023) << 52).view(torch.float64)
+    return viewed((exponent.long() + 1023) << 52, torch.float64)
 
 
 def fake_blocks(amax: Tensor, block_sizes: Mapping[Any, Any]) -> Tensor:

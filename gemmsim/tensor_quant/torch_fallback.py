@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gemmsim.ops.torch_versions import viewed
+
 from .grids import ELEMENTS, ElementGrid, Grid, IntegerGrid
 
 __all__ = [
@@ -30,7 +32,7 @@ _SCALE_MAX = 448.0  # of e4m3, the scales' own format
 
 
 def _bits(x: Tensor) -> Tensor:
-    return x.view(torch.int32)
+    return viewed(x, torch.int32)
 
 
 def round_to(t: Tensor, grid: Grid) -> Tensor:
@@ -107,7 +109,7 @@ def _power_above(d: Tensor) -> Tensor:
 
 def _power_of_two(exponent: Tensor) -> Tensor:
     """2^exponent in float32, written as the bits of a double because exp2 may be off by an ulp on other devices."""
-    return ((exponent.long() + 1023) << 52).view(torch.float64).to(torch.float32)
+    return viewed((exponent.long() + 1023) << 52, torch.float64).to(torch.float32)
 
 
 def blocks(x: Tensor, grid: Grid, size: int, scale: str, amax: Tensor | None) -> Tensor:

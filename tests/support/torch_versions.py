@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from gemmsim.ops.torch_versions import COMPILES, NORMS_WITHOUT_BIAS, has
+from gemmsim.ops.torch_versions import COMPILES, NORMS_WITHOUT_BIAS, VIEWS_UNDER_VMAP, has
 
 WHOLE_GRAPHS = "needs gemmsim's calls inside of a compiled graph"
 #: (the first release with it, what it is, tests).
@@ -22,9 +22,10 @@ NEWER = (
     (COMPILES, WHOLE_GRAPHS, r"emulation/test_bodies.*in_the_body_of_a_whole_graph|emulation/test_inside.*(made_outside|made_inside|changes_outside)"),
     (COMPILES, WHOLE_GRAPHS, r"emulation/test_replaced.*nothing_in_pytorch_is_another_object"),
     (COMPILES, WHOLE_GRAPHS, r"mx/test_convert.*compiled_code_of_formats_that_nothing_has_named"),
-    (COMPILES, "exports by the compiler (strict=True)", r"test_export.*-True\]|emulation/test_(inside|transforms).*test_export\[True\]|emulation/test_scaled.*strict export"),
+    (COMPILES, "exports by the compiler (strict=True)", r"^tests/test_export\.py.*-True\]|emulation/test_(inside|transforms).*test_export\[True\]|emulation/test_scaled.*strict export"),
     (COMPILES, WHOLE_GRAPHS, r"nn/test_call_children.*compiled_attention|nn/test_readings.*compiled_code_and_transforms"),
     (NORMS_WITHOUT_BIAS, "the argument bias of group and batch norms", r"nn/test_every_module.*constructors_are_torchs.*\[Q(BatchNorm|GroupNorm)"),
+    (VIEWS_UNDER_VMAP, "views of bits under torch.vmap", r"tensor_quant/test_refusals.*compile_and_map\[(nf4|fp4)\]"),
     ((2, 10), "strides that are tensors, in convolutions", r"ops/test_torch_refusals.*\[conv"),
     ((2, 10), "exports with open sizes of a product and then rows", r"test_export.*test_batch_sizes_may_be_left_open"),
     ((2, 13), "torch.nn.functional.linear_cross_entropy", r"emulation/test_products.*linear_cross_entropy"),
