@@ -118,7 +118,8 @@ def nvfp4() -> QAffineFormats:
 
     This recipe omits parts of the source's recipe for long training runs. Those are stochastic rounding of gradients
     (here to nearest even), random Hadamard transforms before the weight's gradient, 16 x 16 blocks of weights (here 1
-    x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers only.
+    x 16), and some layers in higher precision. A block with a NaN or an infinity becomes NaN. For linear layers and
+    convolutions (docs/reference/conv.md).
 
     Source: NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; the instruction:
     docs/reference/hardware.md#evidence.
