@@ -85,10 +85,12 @@ def make_environment(folder: Path, torch: str, borrow: bool, pip: Sequence[str])
 
 
 def seconds(action: str, made: Environment, *words: object, cwd: Path | None = None) -> tuple[float, str]:
-    start = time.perf_counter()
+    """Run Python in the environment; return how long it takes by the clock, and what it prints."""
+    start, before = time.perf_counter(), os.times()
     printed = made.run(*words, cwd=cwd)
-    taken = time.perf_counter() - start
-    print(f"{action}: {taken:.1f} s", flush=True)
+    taken, after = time.perf_counter() - start, os.times()
+    busy = after.children_user - before.children_user + after.children_system - before.children_system
+    print(f"{action}: {taken:.1f} s ({busy:.1f} s of CPU)", flush=True)
     return taken, printed
 
 

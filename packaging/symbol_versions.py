@@ -8,12 +8,12 @@ from pathlib import Path
 
 __all__ = ["LIMITS", "SYSTEM_LIBRARIES", "absolute_paths", "check", "needed", "versions"]
 
-#: The newest version of each kind that every system with glibc 2.28 has (GCC 8; manylinux_2_28).
+#: The newest version of each kind that auditwheel's policy manylinux_2_28 allows (the libraries of GCC 8).
 LIMITS = {
     "GLIBC": (2, 28),
-    "GLIBCXX": (3, 4, 25),
+    "GLIBCXX": (3, 4, 24),
     "CXXABI": (1, 3, 11),
-    "GCC": (8, 0, 0),
+    "GCC": (7, 0, 0),
     # libgomp is not in the wheel: PyTorch brings one, of GCC 8 or later.
     "GOMP": (4, 5),
     "OMP": (4, 5),
