@@ -1,4 +1,4 @@
-"""Widths of integer registers that no input can make overflow.
+"""Widths of integer accumulators that no input can make overflow.
 
 A2Q: Colbert, Pappalardo, Petri-Koenig, "A2Q: accumulator-aware quantization with guaranteed overflow avoidance",
 ICCV 2023 (the bound by weights, section 3; solved for P here). A2Q+: Colbert, Pappalardo, Petri-Koenig, Umuroglu,
@@ -14,14 +14,16 @@ from .errors import SpecError, SpecFormatError, spec_error
 
 __all__ = ["min_accumulator_bits", "overflow_certificate"]
 
-_BOUNDS = ("a2q", "a2q+")
+_BOUNDS = ("a2q", "a2q+", "exact")
 
 
 def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = None, bound: str = "a2q") -> int:
-    """The width P of the smallest signed accumulator in which no sum over K overflows, for any input and any order.
+    """The width P of a signed accumulator in which no sum over K overflows, for any input and any order.
 
-    With N the bits of ``x_format`` and l1 the sum of magnitudes of the weights of one output, A2Q requires
-    ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for weights that sum to zero, requires ``l1 * (2^N - 1) <= 2^P - 2``.
+    P is the least width that the bound certifies. With N the bits of ``x_format`` and l1 the sum of magnitudes of the
+    weights of one output, A2Q requires ``l1 * 2^(N - signed) <= 2^(P-1) - 1``; A2Q+, for weights that sum to zero,
+    requires ``l1 * (2^N - 1) <= 2^P - 2``. "exact" adds, for each weight, the largest and the least product with an
+    input of the format. Some input reaches these two sums, so no smaller P holds them.
 
     Args:
         w: integer weights, a matrix: nested lists, an array or a tensor, of any dtype.
@@ -29,7 +31,8 @@ def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = 
         k_dim: the dimension of ``w`` that sums run along: 1 (or -1) for a layer's weight (outputs, K), 0 (or -2) for
             the second operand of a product (K, N), which ``gemmsim.capture`` writes with "k_dim_b" in its metadata. It
             is required, since the other dimension gives another width.
-        bound: "a2q" or "a2q+".
+        bound: "a2q" or "a2q+", as published, or "exact", which is never wider than "a2q". For unsigned inputs "a2q"
+            takes up to a bit more, because it does not use that the products of one weight all have one sign.
 
     Returns the largest width of any output; 1 for no outputs or no weights.
 
@@ -41,9 +44,12 @@ def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = 
     Example:
         >>> gs.acc.min_accumulator_bits([[10, -20, 30]], "int8", k_dim=1)  # 60 * 128 needs 14 bits
         14
+        >>> widths = [gs.acc.min_accumulator_bits([[9, -9]], "uint8", k_dim=1, bound=one) for one in ("a2q", "exact")]
+        >>> widths  # 18 * 256 needs 14 bits, but the sums are between -9 * 255 and 9 * 255
+        [14, 13]
     """
     rows = _rows("min_accumulator_bits", w, k_dim)
-    bits, signed = _input_bits("min_accumulator_bits", x_format)
+    fmt = _input_format("min_accumulator_bits", x_format)
     _check_bound("min_accumulator_bits", bound)
     if bound == "a2q+":
         biased = next((index for index, row in enumerate(rows) if sum(row)), None)
@@ -53,7 +59,7 @@ def min_accumulator_bits(w: Any, x_format: str | Format, *, k_dim: int | None = 
                 "weights that sum to zero",
                 "Use bound='a2q', or centre the weights.",
             )
-    return max((_width(row, bits, signed, bound) for row in rows), default=1)
+    return max((_width(row, fmt, bound) for row in rows), default=1)
 
 
 def overflow_certificate(
@@ -61,8 +67,8 @@ def overflow_certificate(
 ) -> Any:
     """Whether each output's sum can never overflow a signed accumulator of ``P`` bits, for any input and any order.
 
-    The condition is that of ``min_accumulator_bits``. It is sufficient, so False does not prove an overflow. With
-    "a2q+" an output whose weights do not sum to zero gets False.
+    The condition is that of ``min_accumulator_bits``. Published bounds are sufficient: there, False does not prove an
+    overflow. With "exact" it does: some input makes the sum of that output overflow. With "a2q+" an output whose weights do not sum to zero gets False.
 
     Args:
         w, x_format, k_dim, bound: as in ``min_accumulator_bits``.
@@ -79,31 +85,36 @@ def overflow_certificate(
         [False, True]
     """
     rows = _rows("overflow_certificate", w, k_dim)
-    bits, signed = _input_bits("overflow_certificate", x_format)
+    fmt = _input_format("overflow_certificate", x_format)
     _check_bound("overflow_certificate", bound)
     if isinstance(P, bool) or not isinstance(P, int) or P < 1:
-        raise spec_error(f"overflow_certificate: P={P!r}", "an integer from 1", "Give the width of the register.")
-    safe = [_width(row, bits, signed, bound) <= P and (bound == "a2q" or not sum(row)) for row in rows]
+        raise spec_error(f"overflow_certificate: P={P!r}", "an integer from 1", "Give the width of the accumulator.")
+    safe = [_width(row, fmt, bound) <= P and (bound != "a2q+" or not sum(row)) for row in rows]
     # A tensor makes the tensor: this package works without torch.
     return w.new_tensor([int(flag) for flag in safe]) != 0 if hasattr(w, "new_tensor") else safe
 
 
-def _width(row: list[int], bits: int, signed: bool, bound: str) -> int:
+def _width(row: list[int], fmt: FixedFormat, bound: str) -> int:
+    if bound == "exact":
+        low, high = fmt.min_significand, fmt.max_significand
+        least = sum(min(w * low, w * high) for w in row)
+        most = sum(max(w * low, w * high) for w in row)
+        return max(most.bit_length(), (~least).bit_length()) + 1  # ~least = -least - 1; -1 needs no more bits than 0
     l1 = sum(map(abs, row))
     if bound == "a2q":
         # v <= 2^(P-1) - 1 says that v has at most P - 1 bits.
-        return (l1 << (bits - int(signed))).bit_length() + 1
-    return (l1 * ((1 << bits) - 1) + 1).bit_length()
+        return (l1 << (fmt.bits - int(fmt.signed))).bit_length() + 1
+    return (l1 * ((1 << fmt.bits) - 1) + 1).bit_length()
 
 
-def _input_bits(owner: str, x_format: str | Format) -> tuple[int, bool]:
+def _input_format(owner: str, x_format: str | Format) -> FixedFormat:
     try:
         fmt = parse_scalar(x_format) if isinstance(x_format, str) else x_format
     except FormatError as error:
         raise SpecFormatError(f"{owner}, x_format: {error}") from error
     if not isinstance(fmt, FixedFormat) or fmt.frac or not fmt.clamp:
         raise _input_error(owner, x_format)
-    return fmt.bits, fmt.signed
+    return fmt
 
 
 def _input_error(owner: str, x_format: object) -> SpecError:

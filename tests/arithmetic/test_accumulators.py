@@ -216,7 +216,7 @@ def test_permutation_is_a_long_tensor_of_every_index():
 
 
 @pytest.mark.parametrize("name, low, high", [("int8", -128, 127), ("uint8", 0, 255), ("int4", -8, 7), ("uint2", 0, 3)])
-@pytest.mark.parametrize("bound", ["a2q", "a2q+"])
+@pytest.mark.parametrize("bound", ["a2q", "a2q+", "exact"])
 def test_certified_rows_never_overflow(name, low, high, bound):
     rng = np.random.default_rng(1)
     w = rng.integers(-40, 41, (60, 9)) * (rng.random((60, 9)) < 0.7)
@@ -230,6 +230,9 @@ def test_certified_rows_never_overflow(name, low, high, bound):
         best = sum(int(max(x * low, x * high)) for x in row)
         worst = sum(int(min(x * low, x * high)) for x in row)
         assert -(2 ** (P - 1)) <= worst and best <= 2 ** (P - 1) - 1
+        if bound == "exact" and P > 1:  # one bit less does not hold them
+            assert not (-(2 ** (P - 2)) <= worst and best <= 2 ** (P - 2) - 1)
+            assert P <= acc.min_accumulator_bits([row.tolist()], name, k_dim=1)
     assert acc.min_accumulator_bits(w, name, bound=bound, k_dim=1) == max(
         acc.min_accumulator_bits([row.tolist()], name, bound=bound, k_dim=1) for row in w
     )
