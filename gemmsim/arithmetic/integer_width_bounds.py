@@ -68,7 +68,8 @@ def overflow_certificate(
     """Whether each output's sum can never overflow a signed accumulator of ``P`` bits, for any input and any order.
 
     The condition is that of ``min_accumulator_bits``. Published bounds are sufficient: there, False does not prove an
-    overflow. With "exact" it does: some input makes the sum of that output overflow. With "a2q+" an output whose weights do not sum to zero gets False.
+    overflow. With "exact" it does: some input makes the sum of that output overflow. With "a2q+" an output whose
+    weights do not sum to zero gets False.
 
     Args:
         w, x_format, k_dim, bound: as in ``min_accumulator_bits``.

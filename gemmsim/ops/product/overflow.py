@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+
 from torch import Tensor
 
 from gemmsim._keywords import takes_spec
-from gemmsim.arithmetic import GemmSpec, SpecError, SpecLike
+from gemmsim.arithmetic import Accumulator, GemmSpec, SpecError, SpecLike
+from gemmsim.arithmetic.wrappers import Composite
+from gemmsim.formats import Cast, FixedFormat
 
 from ..errors import message
 from ..fx import traceable
 from ..seeds import check_seed
 from .affine_formats import QAffineFormats
+from .format_warnings import FormatsWarning, caller
 from .int8_fp8_operands import as_numbers, is_narrow
 from .matmul import check_operands
 from .operators import count_overflows_op
@@ -24,8 +30,9 @@ def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = 
     """How often the ``int`` or ``fixed`` accumulator of each element of ``a @ b`` overflowed.
 
     The accumulator wraps or saturates at each overflow. The result is int64, in the shape of ``torch.matmul``.
-    Accumulators inside other ones count, summed over all their chunks; casts of partial sums to fixed-point formats do
-    not. With ``when="end"`` an accumulator counts at most once per chunk.
+    Accumulators inside other ones count, summed over all their chunks. Sums of these chunks that are rounded to a
+    fixed-point format, as those of ``adder_tree`` are, do not count, and a ``FormatsWarning`` says so. With
+    ``when="end"`` an accumulator counts at most once per chunk.
 
     Args:
         a, b: operands as for ``gemmsim.qmatmul``.
@@ -58,6 +65,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = 
                 "Use fixed(bits, frac, rounding=...) for a register that counts.",
             )
         )
+    _warn_of_uncounted(meaning.accumulator)
     seed = check_seed("count_overflows", seed)
     if is_narrow(a, b):
         a, b, _ = as_numbers("count_overflows", a, b, QAffineFormats.of(meaning), None)
@@ -68,3 +76,25 @@ def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = 
     if b.dim() == 1:
         counts = counts.squeeze(-1)
     return counts.squeeze(-2 if b.dim() > 1 else -1) if a.dim() == 1 else counts
+
+
+def _warn_of_uncounted(accumulator: Accumulator) -> None:
+    uncounted = sorted({str(cast) for cast in _fixed_casts(accumulator)})
+    if uncounted:
+        warnings.warn(
+            message(
+                f"count_overflows of {accumulator}: partial sums are added in {', '.join(uncounted)}, and overflows of "
+                "these additions are not counted",
+                "int(...) and fixed(...) count",
+                "Compare the results with those of wider partial sums to find the outputs that overflow.",
+            ),
+            FormatsWarning,
+            stacklevel=caller(),
+        )
+
+
+def _fixed_casts(accumulator: Accumulator) -> Iterator[Cast]:
+    """The fixed-point formats in which ``accumulator`` adds partial sums."""
+    while isinstance(accumulator, Composite):
+        yield from (cast for cast in accumulator.own_casts() if isinstance(cast.format, FixedFormat))
+        accumulator = accumulator.inner
