@@ -18,7 +18,9 @@ def test_sums_of_partial_sums_that_are_not_counted_are_named(spec):
         gs.count_overflows(A, B, spec)
 
 
-@pytest.mark.parametrize("spec", ["int(16)", "fixed(16,0)", "chunked(4, fixed(16,0), fp32)"])
+@pytest.mark.parametrize(
+    "spec", ["int(16)", "int(16, saturate)", gs.acc.fixed(16, 0), "chunked(4, int(16), fp32)"], ids=str
+)
 def test_accumulators_that_count_do_not_warn(spec):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
