@@ -82,7 +82,7 @@ def overflow_certificate(
     bits, signed = _input_bits("overflow_certificate", x_format)
     _check_bound("overflow_certificate", bound)
     if isinstance(P, bool) or not isinstance(P, int) or P < 1:
-        raise spec_error(f"overflow_certificate: P={P!r}", "an integer from 1", "Give the width of the register.")
+        raise spec_error(f"overflow_certificate: P={P!r}", "an integer from 1", "Give the width of the accumulator.")
     safe = [_width(row, bits, signed, bound) <= P and (bound == "a2q" or not sum(row)) for row in rows]
     # A tensor makes the tensor: this package works without torch.
     return w.new_tensor([int(flag) for flag in safe]) != 0 if hasattr(w, "new_tensor") else safe
@@ -122,7 +122,7 @@ def _rows(owner: str, w: Any, k_dim: object) -> list[list[int]]:
         raise spec_error(f"{owner}: k_dim={k_dim!r}", allowed, "Say along which dimension of w the sums run.")
     nested = w.tolist() if hasattr(w, "tolist") else w
     if not isinstance(nested, (list, tuple)) or any(not isinstance(row, (list, tuple)) for row in nested):
-        raise ValueError("weights that are no matrix; allowed: two dimensions.\n  Flatten each output's weights.")
+        raise ValueError("weights that are not a matrix; allowed: two dimensions.\n  Flatten each output's weights.")
     rows = [[_integer(x) for x in row] for row in nested]
     return rows if k_dim in (1, -1) else [list(column) for column in zip(*rows, strict=True)]
 

@@ -141,7 +141,7 @@ def cast_numbers(cast: Cast) -> CastNumbers:
     fmt = cast.format
     if cast.via is not None:
         raise UnsupportedSpec(
-            f"{cast} here; allowed: two roundings in a row where totals are combined, and as the output of a product.\n"
+            f"{cast} here; allowed: two roundings in a row where partial sums are combined, and as an output.\n"
             f"  Round twice: to {cast.via}, then to {cast.steps[1]}."
         )
     if isinstance(fmt, CodebookFormat):

@@ -39,7 +39,7 @@ def _step(accumulator: Fused, dot: Dot, terms: Sequence[int], register: Value) -
         value = _conversion(accumulator, dot.unit)(exact)
         return _told(accumulator, dot, terms, register, exact, value, "NaN or infinity decides")
     whole = [int(x) for x in addends]  # -0.0 is a zero, too
-    words = "nothing cut"
+    words = "nothing truncated"
     if accumulator.kept is not None:
         largest = max(_exponents(accumulator, dot, terms, whole[-1]), default=_ANY_EXPONENT)
         if accumulator.least is not None:

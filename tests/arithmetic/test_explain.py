@@ -34,7 +34,7 @@ def test_every_part_shows():
         "fixed(8,4): saturates",
         "e2m1: to the largest value",
         "unsigned",
-        "8 bits a rounding, Philox4x32-10, seed 3",
+        "8 random bits per rounding, Philox4x32-10, seed 3",
     ]:
         assert fragment in text, text
 
@@ -42,7 +42,7 @@ def test_every_part_shows():
 def test_arithmetic_and_seed_words():
     text = GemmSpec.of(":e5m10/sr4, arithmetic=fp32").explain()
     assert "first rounded to binary32" in text
-    assert "4 bits a rounding" in text and "a new seed at each call" in text
+    assert "4 random bits per rounding" in text and "a new seed at each call" in text
     assert "random" not in GemmSpec.of(":e5m10").explain()
 
 

@@ -120,7 +120,7 @@ def test_one_product_alone_takes_no_recipe(formats):
         lambda: gs.QAffineFormats(fprop=formats),
         lambda: gs.emulate({"fprop": formats}),
     ):
-        with pytest.raises(gs.SpecError, match="is of three products, fprop, dgrad and wgrad"):
+        with pytest.raises(gs.SpecError, match="describes three products .fprop, dgrad and wgrad."):
             call()
 
 

@@ -102,4 +102,4 @@ def test_a_trace_tells_of_each_step():
     assert [float(step.value) for step in steps] == [1.0, 4.0]
     assert sum(step.kind == "product" for step in found.steps) == 3
     exact = gs.trace([[1.0, 2.0**-12]], [[1.0], [1.0]], "fused(2, exact, fp32)")
-    assert "nothing cut" in str(exact)
+    assert "nothing truncated" in str(exact)
