@@ -184,7 +184,7 @@ def _gemmsn(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Ord
         known = ", ".join(str(one) for algo, one in profile.gemmsn if algo == config.ALGO_ID)
         raise _unknown(call, config, profile, f"CUSTOM_OPTION {option}", f"CUSTOM_OPTION {known}")
     text = f"chunked({found.run}, fp32)" if found.run else "fp32"
-    words = [f"runs of {found.run} terms from +0, added in order" if found.run else "one sum, k ascending"]
+    words = [f"chunks of {found.run} terms from +0, added in order" if found.run else "one sum, k ascending"]
     if found.threads > 1:
         text = f"splitk({found.threads}, {text}, fp32)"
         words.insert(0, f"{found.threads} threads, each with a contiguous part of K")
@@ -234,7 +234,7 @@ def _lanes(row: GemvRow, length: int) -> tuple[str, tuple[str, ...]]:
     runs = f", width={width}" if width > 1 else ""
     halves = row.combine == "halves"
     text = f"interleaved({row.lanes}, {inner}{', halves' if halves else ''}{runs})"
-    each = "every term in turn" if width == 1 else f"runs of {width} adjacent terms in turn"
+    each = "every term in turn" if width == 1 else f"groups of {width} adjacent terms in turn"
     meet = "sums of the lanes meet by halves" if halves else "sums of the lanes added in order"
     return text, (f"{row.lanes} lanes take {each}", *chunks, meet)
 

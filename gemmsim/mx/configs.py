@@ -52,7 +52,7 @@ class MXLinearConfig:
 
     Args:
         input, weight, grad: block formats of the input, the weight and the output's gradient; None is ``input``'s.
-        accumulator: of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
+        accumulator: of ``x @ W.T``; None is a native PyTorch product of the decoded operands.
         dgrad_accumulator, wgrad_accumulator: of the products for the gradients of x and W; "same" is ``accumulator``.
         wgrad_with_hp: whether the weight's gradient is computed from operands that are not encoded.
 
@@ -90,7 +90,7 @@ class MXInferenceConfig:
     Args:
         weight: block format of the weight, blocks along its input features.
         activation: block format to which the input is encoded at each call; None multiplies it as it is (weight-only).
-        accumulator: of ``x @ W.T``; None is PyTorch's own product of the decoded operands.
+        accumulator: of ``x @ W.T``; None is a native PyTorch product of the decoded operands.
 
     Raises:
         FormatError, SpecError: for formats and accumulators that mean nothing.

@@ -28,7 +28,7 @@ class MXInferenceLinear(Emulated, nn.Linear):
 
     The input's gradient passes straight through its encoding: ``g @ weight``, of the weight's decoded values and g as
     it is, in float32 from the first term to the last (":fp32"; ":fp64" where g is float64), whatever the accumulator.
-    Where that is None it is PyTorch's own product, too. The bias has PyTorch's gradient, the weight none.
+    Where that is None it is a native PyTorch product, too. The bias has PyTorch's gradient, the weight none.
 
     Args:
         in_features, out_features, bias, device, dtype: as ``torch.nn.Linear``.

@@ -94,7 +94,7 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
     if not spec.accumulator.counts_overflows:
         raise SpecError(
             f"count_overflows of {spec.accumulator}; allowed: int(...), fixed(...), and accumulators made of them.\n"
-            "  Use fixed(bits, frac, rounding=...) for a register that counts."
+            "  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
     counts: list[list[int]] = []
     for line in _dots(_prepare(a, b, spec, seed, None, select, _Place())):

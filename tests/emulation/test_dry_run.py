@@ -128,7 +128,7 @@ def test_experts_get_equal_shares_and_the_report_says_so():
     ]
     assert {r.shape[1] for r in dry if "experts" in r.module and r.role == "fprop"} == {2 * 10 * 2 // 4}
     assert dry.assumed == {"grouped_mm: groups of equal sizes": 4} and not real.assumed
-    assert "Assumed, for want of values: grouped_mm: groups of equal sizes x4." in str(dry)
+    assert "Assumed because values were not available: grouped_mm: groups of equal sizes x4." in str(dry)
     assert gs.emulation.Report.from_dict(dry.to_dict()).assumed == dry.assumed
 
 

@@ -141,7 +141,7 @@ def count_overflows(
     if known.members is not None or known.programs[0].method not in (Method.INTEGER, Method.FIXED):
         raise UnsupportedSpec(
             f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed

@@ -238,7 +238,7 @@ def check_counts(spec: GemmSpec) -> None:
     if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
         raise UnsupportedSpec(
             f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
 
 
