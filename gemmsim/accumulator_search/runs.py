@@ -41,7 +41,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class Runs:
     """Measures settings of a model's layers on batches.
 
-    ``base``: the rung of layers that a run leaves alone, None for PyTorch's own products; the reference is a run with
+    ``base``: the rung of layers that a run leaves alone, None for native PyTorch products; the reference is a run with
     all layers there. ``others``: for how many other samples limits are.
     """
 

@@ -343,7 +343,7 @@ def _addend(spec: GemmSpec, c: Any, m: int, n: int) -> Matrix | None:
         return None
     if getattr(spec.accumulator, "init", "zero") == "zero":
         raise SpecError(
-            f"gemm with c and {spec}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+            f"gemm with c and {spec}; allowed: init=c_first or init=c_last.\n  State where C enters, or drop c."
         )
     addend = _matrix(c, "c")
     if len(addend) != m or any(len(row) != n for row in addend):

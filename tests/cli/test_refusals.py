@@ -120,7 +120,7 @@ def test_nesting_without_end(tmp_path):
     (tmp_path / "own.yaml").write_text("&a [*a, *a, *a]")
     told("emulate", "--config", str(tmp_path / "own.yaml"), program, code=2, said="more than 32 deep")
     (tmp_path / "deep.yaml").write_text(DEEP)
-    told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is no YAML")
+    told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is not valid YAML")
 
 
 def test_modules_that_are_not_there_and_those_that_import_none(tmp_path, monkeypatch):

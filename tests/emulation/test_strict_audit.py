@@ -188,7 +188,7 @@ def test_tensor_classes_are_named():
     with gs.emulate(":bf16"), pytest.raises(NativeGemmError) as error, gs.audit(strict=True):
         torch.mm(X, Wrapped(torch.randn(16, 8)))
     text = str(error.value)
-    assert "inside the operators of" in text and "Wrapped is a tensor class with operators of its own" in text
+    assert "inside the operators of" in text and "Wrapped is a tensor class with its own operators" in text
     assert "Give it a spec" not in text
 
 

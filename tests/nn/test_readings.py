@@ -93,7 +93,7 @@ def test_functions_and_specs_do_not_warn():
 
 
 def test_gradients_that_no_cast_would_change_are_not_told_of():
-    uncast = "casts the operands of the forward product alone"
+    uncast = "rounds only the operands of the forward product"
     cases = [
         ("fp32 : fp32", torch.float32, False),
         ("fp32 : fp64", torch.float32, False),

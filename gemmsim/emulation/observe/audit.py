@@ -217,7 +217,7 @@ class _Auditor(Recorder):
         if self.strict and not any(matches(pattern, name) for pattern in self.without_products):
             asked = f"audit(strict=True): {name}, an operator that an audit cannot inspect"
             do = (
-                f"If it multiplies no matrices, say so: audit(strict=True, without_products={name!r}). If it does, "
+                f"If it multiplies no matrices, declare it: audit(strict=True, without_products={name!r}). If it does, "
                 "its product is native: use a layer or function of PyTorch's instead. audit() without strict lists all."
             )
             raise self._refuse(NativeGemmError(message(asked, "PyTorch operators that an audit can inspect", do)))
@@ -242,13 +242,13 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
         where = f"in a step of {optimizer}"
         do = (
             "Steps of optimizers are PyTorch's by design, and no rule reaches them: step outside the audit, or use "
-            "audit() without strict, which lists their products among the native ones."
+            "audit() without strict, which lists their products as native."
         )
     kind = _tensor_class()
     if kind is not None and optimizer is None:
         where += f", inside the operators of {kind.__module__}.{kind.__name__}"
         do = (
-            f"{kind.__name__} is a tensor class with operators of its own, which no rule reaches: give the module an "
+            f"{kind.__name__} is a tensor class with its own operators, which no rule reaches: give the module an "
             "ordinary weight (its values dequantized), or convert it with gemmsim.mx or gemmsim.nn."
         )
     asked = f"audit(strict=True): {found.op}, {sizes}, {found.role}, {where}, {what}"
