@@ -138,7 +138,7 @@ def _object(line: str, place: str, needed: dict[str, type], optional: dict[str, 
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise table_error(f"{place}: not valid JSON: {error}", "one object per line", "The file may be cut short.") from None
+        raise table_error(f"{place}: not valid JSON: {error}", "one object per line", "It may be incomplete.") from None
     if not isinstance(found, dict):
         raise table_error(f"{place}: a {type(found).__name__}", "one object per line", "Record the table again.")
     unknown = sorted(found.keys() - needed.keys() - optional.keys())

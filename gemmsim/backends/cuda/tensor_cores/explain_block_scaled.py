@@ -58,7 +58,7 @@ def block_core_words(spec: GemmSpec) -> str | None:
     if not blocks:
         return None
     if isinstance(spec.accumulator, Hardware):
-        return "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units compute the model"
+        return "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units are used"
     inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else None
     if isinstance(inner, Hardware):
         words = f"otherwise the model of {inner} runs"
