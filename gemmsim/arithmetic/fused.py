@@ -64,8 +64,8 @@ class Fused(ExactProducts):
         first: a multiple of n. The K mod ``first`` terms that come first are padded with zeros to this number, and the
             accumulator continues over the rest: the residue tile of CUTLASS. None pads the last step instead.
 
-    The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
-    e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
+    The rows "truncated F bits below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper,
+    wgmma, e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
 
     Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay, as ``out`` casts them.
     A result past the largest finite value becomes what infinity is in ``out``, also where the rounding is toward zero,

@@ -11,7 +11,7 @@ import gemmsim as gs
 
 from .console import say, say_json
 
-#: Rows and columns of a product that ``diff`` compares: outputs do not depend on one another.
+#: Rows and columns of a product that ``diff`` compares: outputs do not depend on each other.
 _EDGE = 64
 
 

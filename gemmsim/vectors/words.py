@@ -56,7 +56,7 @@ class Words:
         """The file: a comment, then one word a line, with as many digits as the bits need."""
         digits = (self.bits + 3) // 4
         shape = " x ".join(map(str, self.codes.shape))
-        about = f"{self.name}: {shape}, {self.format}, {self.bits} bits a word, word {self.index}"
+        about = f"{self.name}: {shape}, {self.format}, {self.bits} bits per word, word {self.index}"
         head = f"// {about}; {note}\n" if note else f"// {about}\n"
         return head + "".join(f"{word:0{digits}x}\n" for word in self.numbers())
 

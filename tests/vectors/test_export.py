@@ -128,7 +128,7 @@ def test_further_files_and_what_an_earlier_call_left(tmp_path):
         ),
         ([[float("nan")]], [[1.0]], "e4m3 : fixed(9, 1)", {"steps": True}, VectorsError, "NaN|nan"),
         ([[1.0]], [[1.0]], "e4m3 : fp33", {}, gs.SpecError, "fp33"),
-        ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"a": (torch.ones(1), "int8")}}, VectorsError, "no other file"),
+        ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"a": (torch.ones(1), "int8")}}, VectorsError, "a unique name"),
         ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"x": (torch.ones(1) / 2, "int8")}}, VectorsError, "x as codes"),
         (torch.ones(1, 2**24), torch.ones(2**24, 1), "e4m3 : fp32", {}, VectorsError, "33,554,433 words"),
         (torch.ones(200, 300), torch.ones(300, 300), "e4m3 : fp32", {"steps": True}, VectorsError, "with steps"),
@@ -227,7 +227,7 @@ def test_cases_that_a_spec_has_not_say_why():
     assert "leaves the register" in case("int8 : int(40)", "overflow").about
     assert "not counted" in case("e4m3 : hw(h100, wgmma, e4m3)", "overflow").about
     assert "not one register" in case("e4m3 : pairwise(bf16)", "ties").about
-    assert "runs have one term" in case("e4m3 : chunked(1, bf16)", "ties").about
+    assert "chunks have one term" in case("e4m3 : chunked(1, bf16)", "ties").about
     for wrong in (0, -1, True, 2.5):
         with pytest.raises(VectorsError, match="an integer from 1"):
             directed_cases("e4m3 : fp32", wrong)

@@ -68,7 +68,7 @@ def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | 
         message(
             f"{owner} with stochastic rounding and no seed under vmap(..., randomness='error')",
             "randomness='different' (different bits for each example) or 'same', or an explicit seed",
-            "Say which one in the call of torch.vmap.",
+            "Choose one in the call of torch.vmap.",
         )
     )
 

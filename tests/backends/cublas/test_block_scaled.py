@@ -30,7 +30,7 @@ def named(spec, mode=None):
     ("mxfp8_e4m3 : fp32", "mxfp8"), ("mxfp8_e4m3 * mxfp8_e5m2 : fp32 -> bf16", "mxfp8 e4m3*e5m2"),
     ("mxfp8_e5m2 * mxfp8_e4m3 : fp32", "mxfp8 e5m2*e4m3"), ("nvfp4 : fp32", "nvfp4"), ("nvfp4/tensor : fp32", "nvfp4"),
     ("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "mxfp8"), ("nvfp4 : hw(rtx_blackwell, mxf4nvf4, e2m1)", "nvfp4"),
-    ("mxfp8_e4m3 * bf16 : fp32", "one operand in a block format"), ("mxfp8_e5m2 : fp32", "multiply no mxfp8_e5m2"),
+    ("mxfp8_e4m3 * bf16 : fp32", "one operand in a block format"), ("mxfp8_e5m2 : fp32", "no native product of mxfp8_e5m2"),
     ("mxfp4 : fp32", "no native product of mxfp4"), ("mxfp8_e4m3 : scaled(fp32)", "has the accumulator scaled"),
     ("mxfp8_e4m3 : bf16", "has the accumulator e8m7"), ("mxfp8_e4m3/b16 : fp32", "no native product of"),
 ])  # fmt: skip

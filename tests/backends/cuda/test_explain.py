@@ -93,7 +93,7 @@ def test_block_scaled_instructions_run_as_their_model_on_a_hopper():
         "tensor cores: tcgen05mma_block_scale.m128n8k64.kind::mxf4nvf4.block16.f32.e2m1.e2m1.ue4m3 on blackwell, if"
     )
     assert cores.endswith(
-        "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units compute the model"
+        "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units are used"
     )
 
 
@@ -109,7 +109,7 @@ def test_what_is_said_of_tensor_cores_is_what_would_be_launched():
 def test_native_types_of_decoded_operands():
     """On a Hopper, which takes no codes and scales, and of formats that no library takes."""
     assert line("mxfp8_e4m3 : fp32", "cublas: ").startswith(
-        "cublas: native type mxfp8, under gemmsim.cublas_acceleration"
+        "cublas: native type mxfp8, only under gemmsim.cublas_acceleration"
     )
     assert "older than a Blackwell, native type bf16/fp32 of the operands' values" in line(
         "mxfp8_e4m3 : fp32", "cublas: "

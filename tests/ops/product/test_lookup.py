@@ -166,7 +166,7 @@ def test_text_json_pickle_and_transposition(cut8, exact8):
     "act, words",
     [
         (lambda: gs.acc.table([[1.0]], "int8"), "table of 1 x 1 products"),
-        (lambda: gs.acc.table([["x"] * 4] * 4, "uint2"), "no rows of numbers"),
+        (lambda: gs.acc.table([["x"] * 4] * 4, "uint2"), "not rows of numbers"),
         (lambda: gs.acc.table([[1.0]], "fp16"), "up to 8 bits"),
         (lambda: gs.acc.table([[1.0]], "nonsense"), "unknown format"),
         (lambda: gs.acc.table([[1.0] * 4] * 4, "uint2", name="A b"), "a word of a-z"),
