@@ -46,7 +46,7 @@ SHOWN = {
 #: Columns in units roundoff of the register, which registers in fixed point do not have.
 IN_UNITS = ("bias_u", "bwd_err_u_mean", "bwd_err_u_p99", "bwd_err_u_max", "bits_lost")
 #: Why they are left out there.
-NO_UNIT = "a register that is not in floating point has no unit roundoff"
+NO_UNIT = "an accumulator that is not in floating point has no unit roundoff"
 #: Shares of all additions, of ``gemmsim.count_events``, and their words.
 EVENTS = {
     "swamped": "additions that left the register as it was although the term was not 0, share",

@@ -21,7 +21,7 @@ __all__ = ["Register", "check_registers", "count_register_words", "registers_of"
 
 _ALLOWED = (
     "formats and sequential(...), int(...) and fixed(...) judged at every step, lookup(...) of these, fused(...) and "
-    "hw(...) without first, and chunked(...), promote(...) and adder_tree(...) of these whose totals are added in "
+    "hw(...) without first, and chunked(...), promote(...) and adder_tree(...) of these with partial sums added in "
     "order in one format"
 )
 

@@ -80,7 +80,7 @@ class AccuracyParameters(Parameters):
         metavar="SPEC",
     )
     formats: tuple[str, ...] = option("e5m10,bf16,e5m5,e5m4,e5m3,e5m2,e5m1", formats, "Formats in the place of {}.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of the random bits of stochastic accumulators.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of random-bit seeds for stochastic accumulators.")
     metric: str = option("accuracy", choice(*SHOWN), "What the picture shows.")
 
 

@@ -85,7 +85,7 @@ class ChunkParameters(Parameters):
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )
     scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and random bits: seeds 0 to N - 1.")
     metric: str = option("bwd_err_u_mean", choice(*SHOWN), "What table and picture show.")
 
 

@@ -35,7 +35,7 @@ class GemmParameters(Parameters):
 
     a: str = option("", text, "Left operand (M, K): FILE.npy, FILE.safetensors:KEY, FILE.pt or FILE.pt:KEY.")
     b: str = option("", text, "Right operand (K, N), likewise.")
-    transpose: str = option("none", choice("none", "a", "b", "ab"), "Which of them are transposed first.")
+    transpose: str = option("none", choice("none", "a", "b", "ab"), "Operands to transpose first.")
     nonfinite: str = option(
         "refuse", choice("refuse", "zero", "keep"), "NaN and infinities: refuse, zero (in their place), keep."
     )

@@ -46,16 +46,16 @@ class GrowthParameters(Parameters):
         "", placement, "Format of the operands: e4m3/row, e4m3/tensor, e4m3/none.", metavar="FORMAT"
     )
     scale: float = option(1.0, real(2.0**-1000, 2.0**1000), "Factor of both operands before that.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and random bits: seeds 0 to N - 1.")
     events: str = option(
-        "no", choice("no", "yes"), "Whether additions are counted: shares swamped, inexact, underflow and overflow."
+        "no", choice("no", "yes"), "Count additions: fractions swamped, inexact, underflow and overflow."
     )
     metric: str = option("bwd_err_u_mean", choice(*metrics.SHOWN, *metrics.EVENTS), "What table and picture show.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.metric in metrics.EVENTS and self.events == "no":
-            raise StudyError(f"metric = {self.metric!r} is a share of additions; give --events yes, or another metric.")
+            raise StudyError(f"metric = {self.metric!r} is a fraction of additions; add --events yes.")
 
 
 class Growth(Kind[GrowthParameters]):

@@ -145,7 +145,7 @@ class HardwareParameters(Parameters):
     dist: tuple[str, ...] = option("randn,rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(64, at_least(1), "Columns of the result.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits: seeds 0 to this less one.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and random bits: seeds 0 to N - 1.")
 
 
 class Hardware(Kind[HardwareParameters]):

@@ -95,7 +95,7 @@ class IntegerParameters(Parameters):
     )
     a: str = option("", text, "files: left operand (M, K): FILE.npy, FILE.safetensors:KEY, FILE.pt or FILE.pt:KEY.")
     b: str = option("", text, "files: right operand (K, N), likewise.")
-    transpose: str = option("none", choice("none", "a", "b", "ab"), "files: which of a and b are transposed first.")
+    transpose: str = option("none", choice("none", "a", "b", "ab"), "files: which of a and b to transpose first.")
     captured: str = option("", text, "files: instead of a and b, a file of gemmsim.capture.", metavar="FILE")
     layers: tuple[str, ...] = option("*", patterns, "captured: patterns over modules.", many=True, metavar="PATTERN")
     role: tuple[str, ...] = option("fprop", roles, "captured: products of a layer: fprop, dgrad, wgrad.")
@@ -103,14 +103,14 @@ class IntegerParameters(Parameters):
     scaled: str = option(
         "largest", choice("largest", "none"), "files: floats are scaled to the format's largest value, or are integers."
     )
-    P: tuple[int, ...] = counts("12:24:+1", "Bits of the register.", most=53)
+    P: tuple[int, ...] = counts("12:24:+1", "Bits of the accumulator.", most=53)
     overflow: tuple[str, ...] = option("wrap,saturate", some_of("wrap", "saturate"), "Past its ends it does this.")
     operands: tuple[Widths, ...] = option("int8*int8", widths, "Formats of both operands: int8*int8,int7*int4.")
     K: tuple[int, ...] = counts("256", "random: terms of each sum.")
     dist: tuple[str, ...] = option("randn", distributions, "random: distributions of the operands, A or A*B.")
     M: int = option(64, at_least(1), "random: rows of the result.")
     N: int = option(64, at_least(1), "random: columns of the result.")
-    seeds: int = option(1, at_least(1, 10**6), "random: draws of operands.")
+    seeds: int = option(1, at_least(1, 10**6), "random: number of samples of operands.")
     label: str = option("", text, "Name of the curve; default: overflow and formats.")
     metric: str = option("overflow_rate", choice(*SHOWN), "What table and picture show.")
 

@@ -58,7 +58,7 @@ class OrderParameters(Parameters):
     kind: ClassVar[str] = "order"
 
     spec: tuple[Curve, ...] = accumulators("sequential = fp32", "chunk64 = chunked(64, fp32)", "exact = exact(fp32)")
-    library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries beside them: torch.mm, numpy.")
+    library: tuple[str, ...] = option("", _words(LIBRARIES), "Other libraries to compare with: torch.mm, numpy.")
     over: tuple[str, ...] = option("batch,permutation,splits", _words(OVER), "What varies: batch, permutation, splits.")
     batches: tuple[int, ...] = counts("1,2,3,8,32", "Rows at a time.")
     permutations: int = option(16, at_least(2, 10**4), "Orders tried, the given one among them.")
@@ -68,7 +68,7 @@ class OrderParameters(Parameters):
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
     in_: Any = option("", placement, "Format of the operands: e4m3/row.", metavar="FORMAT")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and orders.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and orders.")
 
 
 class Order(Kind[OrderParameters]):

@@ -125,7 +125,7 @@ class SlicingParameters(Parameters):
     spec: tuple[Curve, ...] = option(
         ("fp32 = fp32",),
         lambda given, name: curves(given) if given else (),
-        "Plain accumulators beside them.",
+        "Plain accumulators to compare with.",
         many=True,
         metavar="SPEC",
     )
@@ -134,7 +134,7 @@ class SlicingParameters(Parameters):
     M: int = option(16, at_least(1), "Rows of the result.")
     N: int = option(16, at_least(1), "Columns of the result.")
     dtype: str = option("fp32", choice("fp32", "fp64"), "Operands and plain products: fp32 or fp64.")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands.")
     metric: str = option("rel_fro", choice(*metrics.SHOWN), "What table and picture show.")
 
 

@@ -25,7 +25,7 @@ def _order(given: Any, name: str) -> str:
     order = text(given, name)
     if "{}" not in order:
         raise StudyError(
-            f"{name} = {order!r}; allowed: an accumulator with {{}} for the register, such as chunked(64, {{}})."
+            f"{name} = {order!r}; allowed: an accumulator with {{}} for a format, such as chunked(64, {{}})."
         )
     return order
 
@@ -36,15 +36,15 @@ class RandomBitsParameters(Parameters):
 
     kind: ClassVar[str] = "sr"
 
-    format: str = option("e6m5", text, "Format of the register.")
-    order: str = option("{}", _order, "Order of summation, {} for the register.")
+    format: str = option("e6m5", text, "Format of the accumulator.")
+    order: str = option("{}", _order, "Order of summation, with {} for the accumulator's format.")
     r: tuple[int, ...] = counts("1:13:+1", "Random bits.", most=32)
     K: tuple[int, ...] = counts("2048")
     dist: tuple[str, ...] = option("rand01", distributions, "Distributions of the operands, A or A*B.")
     M: int = option(32, at_least(1), "Rows of the result.")
     N: int = option(32, at_least(1), "Columns of the result.")
     in_: Placement = option("", placement, "Format of the operands: e5m2/none, e4m3/row.", metavar="FORMAT")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and random bits.")
 
 
 class RandomBits(Kind[RandomBitsParameters]):

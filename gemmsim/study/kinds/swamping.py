@@ -38,7 +38,7 @@ class SwampingParameters(Parameters):
     M: int = option(64, at_least(1), "Rows of the result.")
     N: int = option(1, at_least(1), "Columns of the result.")
     in_: Placement = option("", placement, "Format of the operands: e4m3/row.", metavar="FORMAT")
-    seeds: int = option(1, at_least(1, 10**6), "Draws of operands and random bits.")
+    seeds: int = option(1, at_least(1, 10**6), "Number of samples of operands and random bits.")
 
 
 class Swamping(Kind[SwampingParameters]):
@@ -119,11 +119,11 @@ def _needs_positions(curve: Curve, length: int) -> None:
         n = accumulator.n  # type: ignore[attr-defined]
         if length % n:
             raise StudyError(
-                f"{curve.label}: runs of {n} terms do not divide parts of {length}. Choose other --parts, or another K."
+                f"{curve.label}: chunks of {n} terms do not divide parts of {length}. Choose other --parts or K."
             )
         accumulator = accumulator.inner  # type: ignore[attr-defined]
     if accumulator.name not in _IN_ORDER:
         raise StudyError(
-            f"{curve.label}: terms of {accumulator.name} do not come one after the other. Allowed: "
+            f"{curve.label}: terms of {accumulator.name} are not added sequentially. Allowed: "
             f"{', '.join(_IN_ORDER)}, alone or in chunked and promote."
         )
