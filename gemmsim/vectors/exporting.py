@@ -91,7 +91,7 @@ def export_vectors(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = gs.export_vectors([[100, 100, -100]], [[1], [1], [1]], "int8 : int(8)", folder, steps=True)
         ...     print(open(f"{folder}/steps.hex").read().strip())
-        // steps: 1 x 1 x 3, fixed(8,0), 8 bits a word, word (m * N + n) * 3 + s; fixed(8,0) : int(8)
+        // steps: 1 x 1 x 3, fixed(8,0), 8 bits per word, word (m * N + n) * 3 + s; fixed(8,0) : int(8)
         64
         c8
         64

@@ -68,7 +68,7 @@ def test_additions_are_counted_where_asked(tmp_path):
         "rows without counts are other cells"
     )
     assert "swamped" not in study.run(plain, tmp_path / "plain").rows[0]
-    with pytest.raises(StudyError, match="give --events yes"):
+    with pytest.raises(StudyError, match="add --events yes"):
         study.kind("growth")(**given, metric="inexact")
 
 
