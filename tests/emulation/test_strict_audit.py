@@ -131,7 +131,7 @@ def test_torchscript_is_refused_by_name_and_warned_of():
     script(X)  # its forward is cached
     with pytest.raises(NativeGemmError, match="aten.addmm"), gs.audit(strict=True):
         script(X)
-    with pytest.warns(UserWarning, match="Linear is TorchScript: its products are PyTorch's own") as told:
+    with pytest.warns(UserWarning, match="Linear is TorchScript: its products stay native") as told:
         with gs.emulate(":e5m9"):
             found = script(X)
             script(X)
