@@ -50,7 +50,7 @@ PLACES = {
 ])  # fmt: skip
 def test_a_format_alone_warns_once_with_both_readings(place, text, accumulator, operands):
     (message,) = told(lambda: PLACES[place](text))
-    assert "is that of the accumulator" in message and accumulator in message and operands in message
+    assert "means the accumulator's format" in message and accumulator in message and operands in message
     assert told(lambda: PLACES[place](text)) == []
     for reading in (accumulator, operands):
         assert told(lambda r=reading: PLACES[place](r.strip("'"))) == []
