@@ -47,12 +47,12 @@ class Difference:
     step: int | None
 
     def __str__(self) -> str:
-        text = f"first at {list(self.at)}: {self.a!r} and {self.b!r}"
+        text = f"first difference at {list(self.at)}: {self.a!r} and {self.b!r}"
         if self.step is None or self.trace_a is None or self.trace_b is None:
             return text
         one, other = self.trace_a.steps[self.step], self.trace_b.steps[self.step]
         k = "" if one.k is None else f", k = {one.k}"
-        return f"{text}; they part at step {self.step + 1}{k}:\n    {one}\n    {other}"
+        return f"{text}; the sums first differ at step {self.step + 1}{k}:\n    {one}\n    {other}"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = [
             f"{self.spec_a}  against  {self.spec_b}",
-            f"  {self.equal} of {self.elements} elements equal, {self.share:.2%}; units of {self.unit}:",
+            f"  {self.equal} of {self.elements} elements equal, {self.share:.2%}; distances in ulp of {self.unit}:",
         ]
         lines += [f"  {name:16} {count:>10}  {share:>7}" for name, count, share in self._classes()]
         if self.largest:
@@ -159,7 +159,7 @@ class Comparison:
         largest = [f"largest distance: {self.largest:g} ulp of {self.unit}"] if self.largest else []
         first = [] if self.first is None else str(self.first).split("\n")
         heads, notes = (
-            (f"distance in {self.unit}", "elements", "share"),
+            (f"distance in {self.unit}", "elements", "fraction"),
             [*largest, *self._special_words(), *self.reasons, *first],
         )
         return html_table(heads, self._classes(), caption=title, notes=notes, right=2)

@@ -100,7 +100,7 @@ def test_a_comparison_is_a_value_that_reads_well():
     a, b = torch.randn(8, 64), torch.randn(64, 8)
     found = gs.compare(":e5m10", ":bf16", a, b)
     assert hash(found) == hash(found) and "% of 64 equal" in repr(found)
-    assert "they part at step" in str(found) and "units of e8m7" in str(found)
+    assert "the sums first differ at step" in str(found) and "in ulp of e8m7" in str(found)
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert data["equal"] == found.equal and data["first"]["traces"]["a"]["value"] == found.first.a
     with pytest.raises(gs.SpecError):

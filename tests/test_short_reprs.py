@@ -100,7 +100,7 @@ def test_events():
         repr(events)
         == str(events)
         == (
-            f"<Events (3, 2), 16 additions an element: {share['swamped']:.3g} swamped, {share['inexact']:.3g} inexact, "
+            f"<Events (3, 2), 16 additions per element: {share['swamped']:.3g} swamped, {share['inexact']:.3g} inexact, "
             "0 underflow, 0 overflow>"
         )
     )
@@ -111,11 +111,11 @@ def test_a_comparison():
     torch.manual_seed(0)
     found = gs.compare(":fp16", ":fp32", torch.randn(2, 64), torch.randn(64, 3))
     table = Cells(found._repr_html_())
-    assert table.rows[0] == ["distance in e5m10", "elements", "share"]
+    assert table.rows[0] == ["distance in e5m10", "elements", "fraction"]
     lines = [line.split() for line in str(found).split("\n")]
     assert [" ".join(row).split() for row in table.rows[1:]] == lines[2 : 2 + len(table.rows) - 1]
     assert sum(int(row[1]) for row in table.rows[1:]) == 6
-    assert table.around[0].startswith(":e5m10 against :e8m23: ") and any("they part at step" in t for t in table.around)
+    assert table.around[0].startswith(":e5m10 against :e8m23: ") and any("the sums first differ at step" in t for t in table.around)
     same = gs.compare(":fp32", ":fp32", torch.ones(1, 1), torch.ones(1, 1))
     assert Cells(same._repr_html_()).rows[1:] == [["equal in value", "1", "100.00%"]]
 
@@ -123,7 +123,7 @@ def test_a_comparison():
 def test_a_trace():
     trace = gs.trace([1.0, 2.0], [0.1, 3.0], ":fp16")
     table = Cells(trace._repr_html_())
-    assert table.rows[0] == ["run", "k", "step", "operation", "exact", "value", "rounded to"]
+    assert table.rows[0] == ["part", "k", "step", "operation", "exact", "value", "rounded to"]
     assert len(table.rows) == len(trace.steps) + 1
     assert [row[5] for row in table.rows[1:]][-1] == str(trace.value)
     for row, step in zip(table.rows[1:], trace.steps, strict=True):

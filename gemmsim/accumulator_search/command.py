@@ -90,7 +90,7 @@ def run_request(request: SearchRequest, folder: Path) -> SearchResult:
         with writing(folder / name):
             write_text(folder / name, text + "\n")
     if find_spec("matplotlib") is None:
-        what = f"search: no {PICTURE}, which matplotlib draws. Install it with: pip install 'gemmsim[study]'."
+        what = f"search: no {PICTURE}, which needs matplotlib. Install it with: pip install 'gemmsim[study]'."
         warnings.warn(what, SearchWarning, stacklevel=2)
     else:
         found.plot(folder / PICTURE)

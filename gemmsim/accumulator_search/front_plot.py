@@ -35,7 +35,7 @@ def draw_front(found: Findings, path: Path) -> Path:
     picture = Picture(
         finding=f"{chosen.bits:.3g} bits on average keep {found.metric} at {found.measured.error:.2g}",
         subject=f"{len(found.table)} layers, order {found.order}, {found.samples} samples; error of the whole model",
-        x="mean register width, bits a multiply-add",
+        x="mean accumulator width, bits per multiply-add",
         y=found.metric,
         log_x=False,
     )

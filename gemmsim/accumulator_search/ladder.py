@@ -43,14 +43,14 @@ def read_ladder(ladder: LadderLike, order: str) -> tuple[Rung, ...]:
     if not isinstance(order, str) or PLACE not in order:
         raise refusal(
             f"order {order!r}",
-            "a spec or accumulator with {} in the register's place, such as 'chunked(64, {})' or 'e4m3 : kahan({})'",
+            "a spec or accumulator with {} in place of a format, such as 'chunked(64, {})' or 'e4m3 : kahan({})'",
             "Write order='{}' for one plain sum.",
         )
     registers = list(dict.fromkeys(_registers(ladder)))
     if not 2 <= len(registers) <= _MOST:
         raise refusal(
-            f"ladder {ladder!r} of {len(registers)} register{'s' * (len(registers) != 1)}",
-            f"2 to {_MOST} registers",
+            f"ladder {ladder!r} of {len(registers)} format{'s' * (len(registers) != 1)}",
+            f"2 to {_MOST} formats",
             f"Write {_ALLOWED}.",
         )
     rungs = [Rung(register, _spec(order, register), register_bits(register)) for register in registers]
@@ -72,9 +72,9 @@ def register_bits(register: str) -> int:
     found = [cast.format.bits for cast in accumulator.casts()]
     if not found:
         raise refusal(
-            f"ladder: {register!r}, whose register has no width",
+            f"ladder: {register!r}, whose accumulator has no width",
             "formats, int(P) and fixed(P, frac)",
-            "Name the register alone; the order of the sum belongs into order=.",
+            "Name only the accumulator's format; the order of the sum belongs in order=.",
         )
     return max(found)
 
@@ -107,7 +107,7 @@ def _range(ladder: str, low: str, high: str) -> list[str]:
     at = differing[0]
     start, stop = int(first[at]), int(last[at])
     if stop <= start:
-        raise refusal(f"ladder {ladder!r}, whose second end is the narrower one", _ALLOWED, f"Write '{high}:{low}'.")
+        raise refusal(f"ladder {ladder!r}, which ends with the narrower format", _ALLOWED, f"Write '{high}:{low}'.")
     place = list(_NUMBER.finditer(low))[at]
     return [f"{low[: place.start()]}{n}{low[place.end() :]}" for n in range(start, min(stop, start + _MOST) + 1)]
 
@@ -134,4 +134,4 @@ def _spec(order: str, register: str) -> str:
     try:
         return str(GemmSpec.parse(text if ":" in text else f": {text}"))
     except (SpecError, FormatError) as error:
-        raise SearchError(f"search: order {order!r} with register {register!r}: {error}") from None
+        raise SearchError(f"search: order {order!r} with format {register!r}: {error}") from None

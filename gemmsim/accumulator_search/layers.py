@@ -112,7 +112,7 @@ def _nothing(others: dict[str, int], options: SearchOptions) -> Exception:
     elif patterns:
         do = f"There is: {there}. Change the patterns."
     else:
-        do = f"It multiplies: {there}. Layers of gemmsim.nn keep their own formats; search a model of torch.nn layers."
+        do = f"It multiplies: {there}. Layers of gemmsim.nn keep their own formats. Search a model of torch.nn layers."
     return refusal(f"{asked} (0 of {len(others)})", "models with products that gemmsim.emulate replaces", do)
 
 

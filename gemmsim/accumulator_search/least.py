@@ -153,7 +153,7 @@ def _products(task: Task) -> Products:
             raise
         raise refusal(
             f"{task.rungs[-1].spec!r}: {str(error).splitlines()[0].rstrip('.')}",
-            "models of whole numbers for int(P)",
+            "models that multiply whole numbers, for int(P)",
             "Try a ladder of fixed(P, frac), or of floating-point formats.",
         ) from None
 
@@ -163,9 +163,9 @@ def _check_repeats(runs: Runs, at_most: float) -> None:
     found = repeats(runs).error
     if not found <= at_most / 100:
         raise refusal(
-            f"a model whose outputs differ by {found:.3g} from one run to the next",
+            f"a model with outputs that differ by {found:.3g} from one run to the next",
             f"differences of at most {at_most / 100:.3g}, a hundredth of at_most",
-            "Take random numbers out of its forward pass.",
+            "Remove random numbers from its forward pass.",
         )
 
 
@@ -187,7 +187,7 @@ def _widest(runs: Runs, at_most: float) -> tuple[int, ...]:
     if math.isinf(found.error):
         do = "Widen the range of exponents of the ladder, scale the inputs, or give a format with more range."
     if runs.base is None and ":" in spec and spec.partition(":")[0].strip():
-        do += " With SearchOptions(reference='widest') the operand formats are no part of the error."
+        do += " With SearchOptions(reference='widest') the error does not include the operand formats."
     raise refusal(
         f"at_most={at_most:g}, which the widest setting, {spec!r} in all {len(runs.layers)} layers, misses with {text}",
         "targets that the widest setting reaches",
@@ -207,7 +207,7 @@ def _held_back(task: Task, runs: Runs, chosen: Setting) -> Measurement | None:
 def _warn_of_miss(held: Measurement | None, task: Task, samples: int) -> None:
     if held is not None and not held.error <= task.at_most:
         said = (
-            f"search: {held.error:.3g} on the {samples_in(task.held)} samples held back, above "
+            f"search: {held.error:.3g} on the {samples_in(task.held)} held-back samples, above "
             f"at_most={task.at_most:g}, which holds on the {samples} calibration samples. "
             "Give more of them, or a smaller at_most."
         )

@@ -63,7 +63,7 @@ class SearchOptions:
             raise refusal(f"seed={self.seed!r}", "an integer from 0 to 2**64 - 1", "Leave it out for 0.")
         share = self.share
         if share is not None and not (math.isfinite(share) and 0 <= share < 1):
-            raise refusal(f"held_back={self.held_back!r}", "inputs, or a share from 0 to below 1", "Try 0.25.")
+            raise refusal(f"held_back={self.held_back!r}", "inputs, or a fraction from 0 to below 1", "Try 0.25.")
         for pattern in (*self.module_patterns, *self.kind_patterns):
             if not isinstance(pattern, str):
                 raise refusal(f"pattern {pattern!r}", "a shell pattern, or re: and a regular expression", "Try '*'.")

@@ -96,7 +96,7 @@ class SearchResult(Findings):
         return self.explain()
 
     def __repr__(self) -> str:
-        bits = f"{self.chosen.bits:.3g} bits a multiply-add"
+        bits = f"{self.chosen.bits:.3g} bits per multiply-add"
         return f"<SearchResult: {len(self.table)} layers, {bits}, {self.metric} {self.measured.error:.3g}>"
 
 

@@ -41,7 +41,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 class Runs:
     """Measures settings of a model's layers on batches.
 
-    ``base``: the rung of layers that a run leaves alone, None for PyTorch's own products; the reference is a run with
+    ``base``: the rung of layers that a run leaves alone, None for native PyTorch products; the reference is a run with
     all layers there. ``others``: for how many other samples limits are.
     """
 
@@ -118,13 +118,13 @@ class Runs:
             raise refusal(
                 f"a reference run with {bad} NaN or infinite of {total} outputs",
                 "finite outputs",
-                "Check model and inputs; with reference='widest' the widest register may overflow.",
+                "Check model and inputs; with reference='widest' the widest accumulator may overflow.",
             )
         if math.isclose(max(float(one.abs().max()) for one in tensors), 0.0):
             raise refusal(
                 f"a reference run whose {total} outputs are all 0",
                 "outputs that are not 0",
-                "A relative error needs a size; give a function as metric.",
+                "A relative error needs outputs that are not 0; give a function as metric.",
             )
         return answers
 

@@ -59,8 +59,8 @@ def read_task(
     if any(arithmetic_of(module) is not None for module in model.modules()):
         raise refusal(
             "a model that gemmsim.convert converted",
-            "models that compute as PyTorch does",
-            "Call gemmsim.emulation.undo(model), search, and convert it with the config that is found.",
+            "models that were not converted",
+            "Call gemmsim.emulation.undo(model), search, and convert it with the resulting config.",
         )
     number = isinstance(at_most, (int, float)) and not isinstance(at_most, bool)
     if not number or not 0 < at_most < math.inf:
@@ -93,7 +93,7 @@ def _warn_of_few(samples: int, held: int) -> None:
     if samples == 1:
         what = "1 calibration sample: its errors say little about other inputs"
     elif not held:
-        what = f"0 samples held back of {samples}: no other inputs confirm what is found"
+        what = f"0 held-back samples of {samples}: no other inputs confirm the result"
     else:
         return
     warnings.warn(f"search: {what}. Give hundreds of samples, along dimension 0.", SearchWarning, stacklevel=4)

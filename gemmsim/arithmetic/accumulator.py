@@ -376,7 +376,7 @@ def check_takes_terms(inner: Accumulator, where: str) -> None:
     if not inner.takes_terms:
         raise spec_error(
             f"{where} with {inner} inside",
-            "tree(...) where totals are combined: combine of interleaved, reduce of splitk",
+            "tree(...) where partial sums are combined: combine of interleaved, reduce of splitk",
             f"Write interleaved(n, inner, combine={inner}).",
         )
 

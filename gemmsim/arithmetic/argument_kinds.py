@@ -107,7 +107,7 @@ class CastKind(Kind):
         if found.via is not None and not self.takes_two:
             raise spec_error(
                 f"{owner}: {name}={found}, two roundings in a row",
-                "them where totals are combined (outer, reduce, partial, combine) and as the output, "
+                "them where partial sums are combined (outer, reduce, partial, combine) and as the output, "
                 "'-> fp32 -> bf16'; one rounding elsewhere",
                 f"Give {name}={found.steps[1]}.",
             )

@@ -95,7 +95,7 @@ def _check_tensor_format(name: str, fmt: TensorFormat, accumulator: Accumulator)
     if takes_scales(accumulator) or accumulator.operand_casts is not None:
         raise spec_error(
             f"GemmSpec: operand {name}={fmt} with {accumulator}",
-            "this format with accumulators of any numbers",
+            "this format with accumulators that take any format",
             "Choose another accumulator, as chunked(...), or a format that this one takes.",
         )
 
@@ -124,7 +124,7 @@ def _check_scaled_casts(
         if binary and blocks:
             raise spec_error(
                 f"GemmSpec: operands {shown} and {', '.join(map(str, blocks.values()))}",
-                "binary32 scales beside other binary32 scales, or blocks with scales of powers of two (pow2)",
+                "binary32 scales together with other binary32 scales, or blocks with scales of powers of two (pow2)",
                 "Write /pow2 after the scaled cast.",
             )
     elif takes_scales(accumulator) and binary:
@@ -135,7 +135,7 @@ def _check_scaled_casts(
         )
     elif accumulator.operand_casts is not None and not takes_scales(accumulator):
         raise spec_error(
-            f"GemmSpec: operands {shown} with {accumulator}, whose registers know no scales",
+            f"GemmSpec: operands {shown} with {accumulator}, whose steps apply no scales",
             "scaled(...) around it",
             f"Write ': scaled({accumulator}, fp32)'.",
         )
@@ -181,7 +181,7 @@ def _no_scales(accumulator: Accumulator, blocks: dict[str, BlockFormat]) -> Exce
         allowed, do = f"{inner} itself, which takes scales only outermost", f"Write ': {inner}'."
     else:
         allowed, do = (
-            "accumulators of any numbers, scaled(...), or hw with a block-scaled op",
+            "accumulators that take any format, scaled(...), or hw with a block-scaled op",
             f"Write ': scaled({accumulator}, fp32)'.",
         )
     return spec_error(asked, allowed, do)

@@ -39,11 +39,11 @@ class _Runs(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then how its totals are added."""
-        words = f"each {self.n} terms as above from +0 (the last run may be shorter)"
+        words = f"each {self.n} terms are added as above, starting from +0 (the last chunk may be shorter)"
         if isinstance(self.how, Accumulator):
-            return [*self.inner.explain_lines(), ("runs", words), *explain_how(self.how, self.add_cast, "run")]
-        total = f"S = R(S + t) for each run's total t in order, to {self.add_cast.words()}"
-        return [*self.inner.explain_lines(), ("runs", words), ("", total)]
+            return [*self.inner.explain_lines(), ("chunks", words), *explain_how(self.how, self.add_cast, "chunk")]
+        total = f"S = R(S + t) for each chunk's sum t in order, to {self.add_cast.words()}"
+        return [*self.inner.explain_lines(), ("chunks", words), ("", total)]
 
 
 @register("chunked")

@@ -52,7 +52,7 @@ class Compensated(Accumulator):
                 f"{self.name} in {fmt}",
                 "signed float formats with a zero: sums of integers and fixed point have no rounding error to "
                 "compensate, and the correction needs a sign",
-                "Use int(...) or fixed(...) for integer registers, or a float format.",
+                "Use int(...) or fixed(...) for integer accumulators, or a float format.",
             )
 
     def casts(self) -> Iterator[Cast]:

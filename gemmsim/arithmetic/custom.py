@@ -274,14 +274,14 @@ def _check(cls: type, name: str) -> None:
     if name in PRESETS or name in RECIPES:
         what = "a preset of gemmsim.acc" if name in PRESETS else "a recipe of gemmsim.recipes"
         raise spec_error(
-            f"define({name!r}) of {cls.__qualname__}", f"names beside {name!r}, which is {what}", "Rename."
+            f"define({name!r}) of {cls.__qualname__}", f"names other than {name!r}, which is {what}", "Rename."
         )
     before = constructors().get(name)
     same = before is not None and (before.__module__, before.__qualname__) == (cls.__module__, cls.__qualname__)
     if before is not None and not same:
         raise spec_error(
             f"define({name!r}) of {cls.__qualname__}",
-            f"names beside {name!r}, which is {before.__qualname__}",
+            f"names other than {name!r}, which is {before.__qualname__}",
             "Rename.",
         )
     if cls.numbers not in NUMBERS:

@@ -126,8 +126,11 @@ class Binned(ExactProducts):
         """Product, registers and the rounding in words."""
         return [
             ("product", "exact"),
-            ("registers", f"one for each exponent e of a product, exact, of magnitude below 2^(e+{self.carry})"),
-            ("each step", "the register takes the product; before it would overflow it is spilled and restarts"),
-            ("spill", f"S = R(S + register), to {self.out.words()}; at the end all registers, e ascending"),
+            ("bins", f"one for each exponent e of a product, exact, of magnitude below 2^(e+{self.carry})"),
+            (
+                "each step",
+                "the product is added to its bin; a bin that would overflow is spilled first and restarts from 0",
+            ),
+            ("spill", f"S = R(S + bin), to {self.out.words()}; at the end all bins are spilled, e ascending"),
             ("order", "k ascending, S from +0"),
         ]

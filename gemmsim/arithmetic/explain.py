@@ -73,7 +73,7 @@ def _under_scales(spec: _Spec, lines: list[tuple[str, str]]) -> list[tuple[str, 
     if all(fmt.block_format is not None for fmt in formats):
         return lines
     words = {
-        "groups": "the terms that share the scales of both operands, as above from +0, total s",
+        "groups": "the terms that share the scales of both operands are added as above, starting from +0; s is the sum",
         "scales": "X = Xa * Xb in binary32; S = R(S + X * s) for the groups in order, exact before R, to "
         + spec.accumulator.add_cast.words(),
     }
@@ -126,9 +126,14 @@ def _block_lines(spec: _Spec) -> list[tuple[str, str]]:
     if spec.group is None:
         second = " * the tensor's scale" if tensor else ""
         return [("scales", f"in each product: values are element * scale{second}, exact")]
-    lines = [("scales", f"apart from the elements; {spec.group} adjacent terms have one pair of them")]
+    lines = [("scales", f"separate from the elements; each {spec.group} adjacent terms share one pair of scales")]
     if tensor:
-        lines.append(("", f"at the end the tensors' scales: T * S, rounded once to {spec.accumulator.add_cast.format}"))
+        lines.append(
+            (
+                "",
+                f"at the end T * S with the tensors' scales T, rounded once to {spec.accumulator.add_cast.format}",
+            )
+        )
     return lines
 
 
@@ -152,9 +157,9 @@ def _overflow_words(step: Cast) -> str:
         if fmt.policy is Binary8Policy.SATURATE_PROPAGATE:
             return "saturates; infinities stay"
         infinity = fmt.policy is Binary8Policy.SATURATE_INFTY
-        return "to infinity, in every rounding" if infinity else "saturates, infinities too"
+        return "to infinity in every rounding mode" if infinity else "saturates, including infinities"
     if isinstance(fmt, OwnExponentFormat):
-        infinite = "infinities stay" if fmt.keep_infinity else "infinities too"
+        infinite = "infinities stay" if fmt.keep_infinity else "infinities saturate too"
         return f"no carry: each number stays at the largest integer of its exponent, at most 127; {infinite}"
     if step.overflow is not Overflow.INFINITY:
         return step.overflow.describe()
@@ -171,7 +176,12 @@ def _random_lines(casts: Iterable[Cast], seed: int | None) -> list[tuple[str, st
         return []
     amount = " or ".join(map(str, bits))
     source = "a new seed at each call" if seed is None else f"seed {seed}"
-    return [("random", f"{amount} bits a rounding, Philox4x32-10, {source}; same bits for any tiling and thread count")]
+    return [
+        (
+            "random",
+            f"{amount} random bits per rounding, Philox4x32-10, {source}; same bits for any tiling and thread count",
+        )
+    ]
 
 
 def _layout(lines: list[tuple[str, str]]) -> str:

@@ -64,8 +64,8 @@ class Fused(ExactProducts):
         first: a multiple of n. The K mod ``first`` terms that come first are padded with zeros to this number, and the
             accumulator continues over the rest: the residue tile of CUTLASS. None pads the last step instead.
 
-    The rows "cut at F below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper, wgmma,
-    e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
+    The rows "truncated F bits below the largest exponent" of ``gemmsim.hardware.table()`` are instances: ``hw(hopper,
+    wgmma, e4m3)`` is ``fused(32, 13, e8m13/rtz, a=e4m3, least=-133)``.
 
     Any NaN operand, 0 * infinity and infinities of both signs give NaN; other infinities stay, as ``out`` casts them.
     A result past the largest finite value becomes what infinity is in ``out``, also where the rounding is toward zero,
@@ -94,15 +94,15 @@ class Fused(ExactProducts):
         super().__post_init__()
         if self.out.is_stochastic:
             raise spec_error(
-                f"fused: out={self.out}, which draws random bits",
+                f"fused: out={self.out}, which uses random bits",
                 "a deterministic rounding (rne, rna, rtz, ru, rd, ro)",
-                "Choose one, or round totals stochastically: chunked(n, fused(...), fp32/sr8).",
+                "Choose one, or round partial sums stochastically: chunked(n, fused(...), fp32/sr8).",
             )
         if self.kept is None and self.least is not None:
             raise spec_error(
                 f"fused: kept=exact with least={self.least}",
                 "least with a number of kept bits",
-                "Leave least out: nothing is cut where kept is exact.",
+                "Leave least out: kept=exact truncates nothing.",
             )
         check_first(self, self.n)
         _check_format("out", self.out.format)
@@ -146,13 +146,17 @@ class Fused(ExactProducts):
         """Step, conversion and order in words."""
         products = "1 product" if self.n == 1 else f"{self.n} products"
         least = "" if self.least is None else f" (at least {self.least})"
-        cut = "nothing cut" if self.kept is None else f"cut at F = {self.kept} below the largest exponent{least}"
-        past = "; past its largest value lies infinity" if self.out.format.has_inf else ""
+        cut = (
+            "nothing truncated"
+            if self.kept is None
+            else f"truncated F = {self.kept} bits below the largest exponent{least}"
+        )
+        past = "; larger results become infinity" if self.out.format.has_inf else ""
         end = past if self.is_unbounded_past_the_end else ""
         return [
             ("product", "exact"),
-            ("each step", f"{products} and the register: {cut}, exact sum, one rounding"),
-            ("register", f"{self.out.words()}{end}"),
+            ("each step", f"{products} and the accumulator: {cut}, exact sum, one rounding"),
+            ("rounding", f"{self.out.words()}{end}"),
             ("order", f"steps for k ascending from +0; {fill_words(self.first, self.n)}"),
         ]
 

@@ -192,7 +192,7 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
                 raise spec_error(
                     f"{shown(text)}: {shown(part.strip())} after {next(reversed(kwargs))}=",
                     "name=value there",
-                    "Move it forward.",
+                    "Move it before the named arguments.",
                 )
             args.append(part.strip())
         elif keyword[1] in kwargs:
@@ -226,7 +226,7 @@ def _split_outputs(text: str, whole: str) -> tuple[str, str | None]:
     parts = _split(text, "->", whole)
     if len(parts) > 3:
         raise spec_error(
-            f"spec {shown(whole)} has {len(parts) - 1} times '->'",
+            f"spec {shown(whole)} has {len(parts) - 1} '->' signs",
             "one output, or two roundings in a row as in '-> fp32 -> bf16'",
             "Keep the last ones.",
         )
@@ -235,7 +235,7 @@ def _split_outputs(text: str, whole: str) -> tuple[str, str | None]:
     accumulator, first, last = parts
     if not first.strip() or not last.strip() or "/" in first:
         raise spec_error(
-            f"spec {shown(whole)}: two roundings after one another, {shown(first.strip())} and {shown(last.strip())}",
+            f"spec {shown(whole)}: two roundings in a row, {shown(first.strip())} and {shown(last.strip())}",
             "a float format without options, then a format with its rounding, as in '-> fp32 -> bf16'",
             "The first one is to nearest even.",
         )
@@ -276,7 +276,7 @@ def _unknown_constructor(text: str, written: str, inside: str) -> SpecError:
     asked = f"accumulator {shown(text)}: unknown constructor {shown(written)}"
     allowed = "a format such as e5m10, 'mul=..., add=...', or a constructor or preset of gemmsim.acc"
     if not hint:
-        return spec_error(asked, allowed, f"There are {', '.join(sorted(constructors()))}.")
+        return spec_error(asked, allowed, f"Constructors: {', '.join(sorted(constructors()))}.")
     return SpecError(f"{shortened(asked, 2 * LONGEST)}. {hint}\n  Accumulators allowed: {allowed}.")
 
 
@@ -302,7 +302,7 @@ def _is_cast(text: str) -> bool:
 def of_accumulator(word: str, near: bool = False) -> str:
     """Sentence naming the accumulator or chip that ``word`` is (``near``: resembles), before any bracket; or empty."""
     if not near and any(mark in word for mark in (":", "*", "->")):
-        return "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for. "
+        return "That is the spec of a product, such as 'bf16 * bf16 : fp32'; here one format is needed. "
     written = word.partition("(")[0].strip()
     name, key = written.lower(), chip_key(written)
     if near:
@@ -310,7 +310,7 @@ def of_accumulator(word: str, near: bool = False) -> str:
         keys = difflib.get_close_matches(key, [*ARCHITECTURES, *CHIPS], n=1, cutoff=0.7)
         name, key = (names or [""])[0], (keys or [""])[0]
     if "(" in word and not near and (name in constructors() or name in PRESETS):
-        return f"{written!r} makes an accumulator, where a format is asked for. "
+        return f"{written!r} makes an accumulator; here a format is needed. "
     if name in constructors():
         return f"Did you mean the accumulator {_constructor(constructors()[name])}? "
     if name in PRESETS:

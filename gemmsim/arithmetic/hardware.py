@@ -144,15 +144,15 @@ class Hardware(ExactProducts):
         scales = (
             []
             if one.scale is None
-            else [("scales", f"{one.scale}, one for {one.block} elements; 1 for operands in no block format")]
+            else [("scales", f"{one.scale}, one for each {one.block} elements; 1 for operands without a block format")]
         )
         words = one.model.words.removesuffix(f", {one.model.out}")
         return [
             ("instruction", f"{one.arch} {one.name}, k = {one.k} in {steps}"),
             ("product", "exact"),
             *scales,
-            ("each step", f"{_products(one)} and the register: {words}"),
-            ("register", _conversion_words(one.model.conversion)),
+            ("each step", f"{_products(one)} and the accumulator: {words}"),
+            ("rounding", _conversion_words(one.model.conversion)),
             ("order", f"instructions for k ascending from +0; {fill_words(self.first, one.k)}"),
             *self._own_unit(),
             ("source", str(one.source)),
@@ -169,7 +169,12 @@ class Hardware(ExactProducts):
                 continue
             if other.instruction.scale is None:
                 operands = " by ".join(dict.fromkeys((self.a, self.b or self.a)))
-                return [("unit", f"{self.op} has none for {operands}; the chip's own, which libraries use: {other}")]
+                return [
+                    (
+                        "unit",
+                        f"{self.op} has no unit for {operands}; libraries use the chip's native instruction: {other}",
+                    )
+                ]
         return []
 
 
@@ -199,4 +204,4 @@ def _conversion_words(conversion: Conversion) -> str:
     format = OPERANDS[conversion.operand].format
     rounding = "to nearest, ties to even" if conversion.nearest else "toward zero"
     kept = f"{conversion.fraction_bits} fraction bits kept, {rounding} ({conversion.name})"
-    return f"{format}, {kept}; past its largest value lies infinity"
+    return f"{format}, {kept}; larger results become infinity"

@@ -86,12 +86,12 @@ class Integer(ExactProducts):
     def explain_lines(self) -> list[tuple[str, str]]:
         """Product, register, overflow and order in words."""
         shifted = f"q = floor(a*b / 2^{self.shift})" if self.shift else "q = a*b"
-        step = "s = s + q" + (", brought into the register each time" if self.when == "every" else ", exactly")
+        step = "s = s + q" + (", brought into range at each step" if self.when == "every" else ", exactly")
         once = "" if self.when == "every" else ", once, at the end"
         return [
             ("product", f"{shifted}, of integers"),
             ("each step", step),
-            ("register", f"{self.P} bits, " + ("two's complement" if self.signed else "unsigned")),
+            ("accumulator", f"{self.P} bits, " + ("two's complement" if self.signed else "unsigned")),
             ("order", "sequential, k ascending from 0"),
             ("overflow", _OVERFLOW_WORDS[self.overflow].format(self.P) + once),
         ]
@@ -168,8 +168,8 @@ class Fixed(ExactProducts):
         """Product, register, overflow and order in words."""
         return [
             ("product", f"q = R(a*b), to multiples of 2^{-self.frac}, {self.rounding.describe()}"),
-            ("each step", "s = s + q, brought into the register each time"),
-            ("register", f"{self.P} bits, two's complement, {self.frac} of them fraction"),
+            ("each step", "s = s + q, brought into range at each step"),
+            ("accumulator", f"{self.P} bits, two's complement, {self.frac} of them fraction bits"),
             ("order", "sequential, k ascending from 0"),
-            ("overflow", f"register: {_OVERFLOW_WORDS[self.overflow].format(self.P)}"),
+            ("overflow", f"accumulator: {_OVERFLOW_WORDS[self.overflow].format(self.P)}"),
         ]

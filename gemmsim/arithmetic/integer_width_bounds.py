@@ -134,7 +134,7 @@ def _rows(owner: str, w: Any, k_dim: object) -> list[list[int]]:
         raise spec_error(f"{owner}: k_dim={k_dim!r}", allowed, "Say along which dimension of w the sums run.")
     nested = w.tolist() if hasattr(w, "tolist") else w
     if not isinstance(nested, (list, tuple)) or any(not isinstance(row, (list, tuple)) for row in nested):
-        raise ValueError("weights that are no matrix; allowed: two dimensions.\n  Flatten each output's weights.")
+        raise ValueError("weights that are not a matrix; allowed: two dimensions.\n  Flatten each output's weights.")
     rows = [[_integer(x) for x in row] for row in nested]
     return rows if k_dim in (1, -1) else [list(column) for column in zip(*rows, strict=True)]
 

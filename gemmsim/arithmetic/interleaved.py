@@ -65,8 +65,10 @@ class Interleaved(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then lanes and how they are combined."""
-        lanes = f"{self.lanes}, lane l takes terms l, l+{self.lanes}, l+{2 * self.lanes}, ... as above"
+        lanes = f"{self.lanes}; lane l adds terms l, l+{self.lanes}, l+{2 * self.lanes}, ... as above"
         if self.width > 1:
-            lanes = f"{self.lanes}, runs of {self.width} adjacent terms go to them in turn, as above"
+            lanes = (
+                f"{self.lanes}; groups of {self.width} adjacent terms go to the lanes in turn and are added as above"
+            )
         register = self.inner.add_cast
         return [*self.inner.explain_lines(), ("lanes", lanes), *explain_how(self.combine, register, "lane")]

@@ -145,7 +145,7 @@ def table(products: Any, a: str | Format, b: str | Format | None = None, *, name
         rows = [array("d", [float(value) for value in row]) for row in values]
     except (TypeError, ValueError, OverflowError):
         raise spec_error(
-            "table: products that are no rows of numbers", f"{shape[0]} x {shape[1]}", "Give them."
+            "table: products that are not rows of numbers", f"{shape[0]} x {shape[1]}", "Give them."
         ) from None
     if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
         found = f"{len(rows)} x {'/'.join(sorted({str(len(row)) for row in rows})) or 0}"
@@ -234,14 +234,14 @@ class Lookup(Composite):
         if self.inner.operand_casts is not None or self.inner.is_custom:
             raise spec_error(
                 f"lookup with {self.inner}",
-                "accumulators that take any numbers, and multiply nothing by themselves",
-                "Use a register such as fp32 or int(32).",
+                "accumulators that take any format, and multiply nothing themselves",
+                "Use an accumulator such as fp32 or int(32).",
             )
         if self.inner.integer_operands and not self.products.is_integer:
             raise spec_error(
                 f"lookup({self.products}, {self.inner}) with products that are not integers",
                 "integer products for int(...)",
-                "Use fixed(P, frac) or a float register.",
+                "Use fixed(P, frac) or a float accumulator.",
             )
 
     @property

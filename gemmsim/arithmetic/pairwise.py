@@ -54,11 +54,11 @@ class Pairwise(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words, then the tree."""
-        leaves = f"each {self.leaf} terms as above" if self.leaf > 1 else "each term by itself as above"
-        tree = f"adjacent pairs, level by level, R(x + y) to {self.add_cast.words()}; an odd last one passes up"
+        leaves = f"each {self.leaf} terms are added as above" if self.leaf > 1 else "each term by itself as above"
+        tree = f"adjacent pairs, level by level, R(x + y) to {self.add_cast.words()}; an odd last one moves up"
         if self.pairs == "halves":
             tree = (
                 f"x_i + x_(i+n/2), then n/4, ..., R(x + y) to {self.add_cast.words()}; n the power of two at or above "
-                "the number of leaves, one without a partner passes on"
+                "the number of leaves, an unpaired one moves up unchanged"
             )
         return [*self.inner.explain_lines(), ("leaves", leaves), ("tree", tree)]

@@ -49,21 +49,21 @@ class Palette(Accumulator):
             if member.name == "palette" or getattr(member, "init", "zero") != "zero":
                 raise spec_error(
                     f"palette with {member}",
-                    "members that are no palettes and have init=zero",
+                    "members that are not palettes and have init=zero",
                     "Put the members of both into one palette, and add C afterwards.",
                 )
         seeds = {member.fixed_seed for member in self.members if member.is_stochastic}
         if len(seeds) > 1:
             raise spec_error(
-                f"palette whose members have the seeds {', '.join(sorted(map(str, seeds)))}",
-                "one seed for all, or none in any: a product has one",
+                f"palette with members that have the seeds {', '.join(sorted(map(str, seeds)))}",
+                "one seed for all members, or none: a product has one seed",
                 "Give the seed with the call.",
             )
         taken = {member.operand_casts: member for member in self.members if member.operand_casts is not None}
         if len(taken) > 1:
             raise spec_error(
                 f"palette whose members take different operands: {', '.join(map(str, taken.values()))}",
-                "one pair of operand formats in all members that ask for any: a product casts its operands once",
+                "the same pair of operand formats in all members that name one: a product casts its operands once",
                 "Use a palette for each pair.",
             )
 

@@ -210,7 +210,7 @@ def adder_tree(
         if wraps and bits < levels[0] + level - first + 1:
             raise spec_error(
                 f"adder_tree: widths={levels} with overflow='wrap'",
-                "levels of the first width, then at least a bit more each, so that only the first width can overflow",
+                "levels of the first width, then at least one more bit each, so that only the first width can overflow",
                 "Use overflow='saturate', or wider levels.",
             )
         found = Chunked(2**level, found, FixedFormat(bits, 0))  # type: ignore[arg-type]
@@ -226,13 +226,13 @@ def _widths(given: object) -> list[int]:
     parts = [part.strip() for part in text[1:-1].split(",") if part.strip()] if is_list else given
     if not isinstance(parts, (list, tuple)) or not 1 <= len(parts) <= _MOST_TREE_LEVELS:
         asked, allowed = f"adder_tree: widths={shown(given)}", f"a list of 1 to {_MOST_TREE_LEVELS} widths, [17, 18]"
-        raise spec_error(asked, allowed, "Give the bits of each level, the first one first.")
+        raise spec_error(asked, allowed, "Give the bits of each level in order.")
     found = [_TREE_WIDTH.read(one, "adder_tree", "widths") for one in parts]
     if found != sorted(found):
         raise spec_error(
             f"adder_tree: widths={found}",
-            "no level narrower than the one before",
-            "Saturate in the narrower one first.",
+            "no level narrower than the previous one",
+            "Put the narrower level first.",
         )
     return found
 

@@ -62,7 +62,7 @@ def recipe_call(text: str) -> RecipeCall | None:
     """
     if _OF_NO_SPEC.fullmatch(text) and "all_products" not in names():
         raise spec_error(
-            f"recipe {text.strip()!r} of no spec", "a spec in brackets", "Try 'all_products(e4m3 : fp32)'."
+            f"recipe {text.strip()!r} without a spec", "a spec in brackets", "Try 'all_products(e4m3 : fp32)'."
         )
     whole = _OF_A_SPEC.fullmatch(text)
     if whole is not None:
@@ -133,7 +133,7 @@ def no_single_spec(asked: str, name: str | None = None) -> SpecError:
     if name == "all_products":
         do = "Give the spec alone, without all_products(...)"
     return spec_error(
-        f"spec {asked} is of three products, fprop, dgrad and wgrad, and says how they are scaled",
-        "the spec of one product; qmatmul, qlinear, modules, emulate and convert take all three",
+        f"spec {asked} describes three products (fprop, dgrad and wgrad) and their scaling",
+        "the spec of one product; qmatmul, qlinear, modules, emulate and convert accept all three",
         f"{do}{_OTHERWISE.get(name or '', '')}.",
     )

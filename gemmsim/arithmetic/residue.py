@@ -34,5 +34,5 @@ def check_first(one: _WithFirst, step: int) -> None:
 def fill_words(first: int | None, step: int) -> str:
     """Words for where zeros fill up K."""
     if first is None:
-        return f"K filled up with zeros to a multiple of {step}"
-    return f"the first K mod {first} terms filled up with zeros to {first}, then the rest"
+        return f"K is padded with zeros to a multiple of {step}"
+    return f"the first K mod {first} terms are padded with zeros to {first}, then the rest"

@@ -67,10 +67,14 @@ class Scaled(Blocks):
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The inner accumulator's words on element products, then where the scales enter."""
-        size = "each block's terms (of both: greatest common divisor)" if self.n is None else f"each {self.n} terms"
+        size = (
+            "the terms of each block (greatest common divisor of both block sizes)"
+            if self.n is None
+            else f"each {self.n} terms"
+        )
         return [
             ("elements", "multiplied without their scales"),
             *self.inner.explain_lines(),
-            ("groups", f"{size} as above from +0, total s"),
+            ("groups", f"{size} are added as above, starting from +0; s is the sum"),
             ("scales", f"S = R(S + Xa * Xb * s) for the groups in order, exact before R, to {self.outer.words()}"),
         ]

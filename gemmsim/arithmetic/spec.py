@@ -129,14 +129,13 @@ class GemmSpec:
         if self.accumulator.is_custom or self.accumulator.is_lookup:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
-                "accumulators that multiply: a table gives products, and a step in Python computes as it says",
+                "accumulators that multiply: a table gives products, and a Python step defines its own arithmetic",
                 "Use arithmetic='exact' (and numbers = 'float32' in a class of your own).",
             )
         if self.accumulator.exact_sums:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {self.accumulator}",
-                "accumulators whose steps are roundings of one sum; inside this one are exact sums, which binary32 "
-                "does not hold",
+                "accumulators whose steps round one sum; this one contains exact sums, which binary32 does not hold",
                 "Use arithmetic='exact'.",
             )
         own = list(self.accumulator.casts())
@@ -144,7 +143,7 @@ class GemmSpec:
         if two is not None:
             raise spec_error(
                 f"GemmSpec: arithmetic='fp32' with {two}, two roundings in a row",
-                "one rounding to each format: arithmetic='fp32' rounds to binary32 before each by itself",
+                "one rounding to each format: arithmetic='fp32' rounds to binary32 before each of them",
                 "Use arithmetic='exact'.",
             )
         casts = [("a", self.cast_a), ("b", self.cast_b), *(("accumulator", step) for step in own)]
@@ -298,7 +297,7 @@ class GemmSpec:
             try:
                 data = cast("Mapping[str, Any]", json.loads(data))
             except RecursionError:
-                raise too_deep("GemmSpec JSON of lists and objects nested without end") from None
+                raise too_deep("GemmSpec JSON with lists and objects nested without end") from None
             except ValueError as error:
                 raise spec_error(
                     f"GemmSpec JSON: {error}", "what to_json() writes", "Use parse() for strings."

@@ -30,7 +30,9 @@ class _SlicesKind(Kind):
             return BLOCK.read(value, owner, name)
         if not 1 <= len(value) <= _MOST_LENGTHS:
             raise spec_error(
-                f"{owner}: {name}={shown(value)}", f"a list of 1 to {_MOST_LENGTHS} lengths", "Give one length a slice."
+                f"{owner}: {name}={shown(value)}",
+                f"a list of 1 to {_MOST_LENGTHS} lengths",
+                "Give one length per slice.",
             )
         return tuple(BLOCK.read(one, owner, name) for one in value)
 
@@ -131,22 +133,22 @@ class SplitK(Blocks):
         """The inner accumulator's words, then slices and workspace."""
         lines = [*self.inner.explain_lines(), *self._slice_lines()]
         if self.partial is not None:
-            lines.append(("partial", f"each total rounded to {self.partial.words()}"))
+            lines.append(("partial", f"each slice's sum is rounded to {self.partial.words()}"))
         if isinstance(self.reduce, Accumulator):
             return [*lines, *explain_how(self.reduce, self.inner.add_cast, "slice")]
-        first = "each total rounded, then S = R(S + w) in order, both to"
+        first = "each slice's sum w is rounded, then S = R(S + w) in order, both to"
         if self.partial is not None:
-            first = "S = R(w) of the first one, then S = R(S + w) in order, to"
+            first = "S = R(w) for the first slice, then S = R(S + w) in order, to"
         return [*lines, ("reduce", f"{first} {self.reduce.words()}")]
 
     def _slice_lines(self) -> list[tuple[str, str]]:
         if isinstance(self.slices, tuple):
-            words = f"of {', '.join(map(str, self.slices))} adjacent terms as above; the last one takes the rest"
+            words = f"{', '.join(map(str, self.slices))} adjacent terms, added as above; the last slice takes the rest"
             return [("slices", words)]
         n = self.slices
         if self.share == "floor":
             length = f"{self.grain} * max(1, ceil(floor(K/{n})/{self.grain}))"
             lost = ("", f"terms past the last of {n} slices never enter the sum")
-            return [("slices", f"{n}, each {length} adjacent terms as above"), lost]
+            return [("slices", f"{n}, each of {length} adjacent terms, added as above"), lost]
         length = f"ceil(K/{n})" if self.grain == 1 else f"{self.grain} * ceil(ceil(K/{self.grain})/{n})"
-        return [("slices", f"{n}, each {length} adjacent terms as above")]
+        return [("slices", f"{n}, each of {length} adjacent terms, added as above")]

@@ -25,7 +25,7 @@ __all__ = [
     "register_of",
 ]
 
-#: A rounding of S + t for the totals t in order, a word, or an accumulator over totals.
+#: A rounding of S + t for the totals t in order, a word, or an accumulator over partial sums.
 How = Cast | Accumulator | str
 
 
@@ -56,12 +56,12 @@ class TotalsKind(CastKind):
         if self.running:
             return (
                 "a format with its rounding, or an accumulator that is one, sequential(format) or int(P, saturate): "
-                "totals are added in order in one register, S = R(S + t)"
+                "partial sums are added in order, S = R(S + t)"
             )
         return (
-            "a format with its rounding (totals are added in order, S = R(S + t)), a compensated sum without random "
-            "bits, and chunked, promote, interleaved, pairwise, splitk and tree made of these; no operands, products, "
-            "seeds or addends inside"
+            "a format with its rounding (partial sums are added in order, S = R(S + t)), a compensated sum without "
+            "random bits, and chunked, promote, interleaved, pairwise, splitk and tree made of these, without "
+            "operands, products, seeds or addends inside"
         )
 
     def text(self, value: Cast | Accumulator) -> str:
@@ -81,7 +81,7 @@ class CombineKind(TotalsKind):
         if isinstance(word, str) and word in self.words:
             return word
         if isinstance(word, str) and not ACCUMULATOR.makes(word) and word.isalpha():
-            allowed = f"{', '.join(map(repr, self.words))}, a format, or an accumulator over totals"
+            allowed = f"{', '.join(map(repr, self.words))}, a format, or an accumulator over partial sums"
             try:
                 return super().read(value, owner, name)
             except ValueError:
@@ -131,25 +131,26 @@ def check_tree(how: How, count: int | None, owner: str) -> None:
         return
     if count is None:
         raise spec_error(
-            f"{owner} with {how}, whose number of totals depends on K",
+            f"{owner} with {how}, whose number of partial sums depends on K",
             "a tree over the lanes of interleaved or the slices of splitk, whose number is fixed",
-            "Use pairwise(...) or interleaved(...) over the totals.",
+            "Use pairwise(...) or interleaved(...) over the partial sums.",
         )
     raise spec_error(
-        f"{owner} of {count} totals with a tree of {how.leaves}",
+        f"{owner} of {count} partial sums with a tree of {how.leaves} leaves",
         f"a tree with the leaves 0 to {count - 1}",
-        "Name each total once.",
+        "Name each partial sum once.",
     )
 
 
 def explain_how(how: How, register: Cast, what: str) -> list[tuple[str, str]]:
-    """Words for how totals, which are ``what`` ("lane", "run", "slice"), are combined."""
+    """Words for how totals, which are ``what`` ("lane", "chunk", "slice"), are combined."""
     if isinstance(how, Accumulator):
         lines = [line for line in how.explain_lines() if line[0] != "product"]
-        return [("combine", f"the {what}s' totals are the terms of {how}:"), *(("", f"{a}: {b}") for a, b in lines)]
+        return [("combine", f"the sums of the {what}s are the terms of {how}:"), *(("", f"{a}: {b}") for a, b in lines)]
     words = {
         "pairwise": "adjacent pairs, level by level",
         "halves": f"t_i + t_(i+n/2), then n/4, ..., n the power of two at or above the number of {what}s",
     }
     said = words.get(how, "") if isinstance(how, str) else ""
-    return [("combine", f"{said or f'S = R(S + t) for {what}s in order'}, to {register_of(how, register).words()}")]
+    in_order = f"S = R(S + t) for each {what}'s sum t in order"
+    return [("combine", f"{said or in_order}, to {register_of(how, register).words()}")]

@@ -42,7 +42,7 @@ class _TreeKind(Kind):
             raise spec_error(
                 f"{owner}({shown(text)}) with the leaves {shortened_list(leaves)}",
                 f"each of 0 to n-1 once, n at most {_MOST_LEAVES}",
-                "Number the totals from 0.",
+                "Number the partial sums from 0.",
             )
         return found
 
@@ -61,7 +61,7 @@ def shortened_list(leaves: list[int]) -> str:
 def _no_tree(text: str) -> SpecError:
     return spec_error(
         f"tree({shown(text)})",
-        f"numbers of totals, '+' and brackets, as in tree({_EXAMPLE})",
+        f"numbers of partial sums, '+' and brackets, as in tree({_EXAMPLE})",
         "Check brackets and signs.",
     )
 
@@ -145,7 +145,7 @@ class Tree(Accumulator):
         if self.fmt is None:
             raise spec_error(
                 f"{self} by itself",
-                "tree(...) where totals are combined: interleaved(n, inner, combine=tree(...)), "
+                "tree(...) where partial sums are combined: interleaved(n, inner, combine=tree(...)), "
                 "splitk(n, inner, reduce=tree(...))",
                 "Put it there, or give tree(..., fmt) a format.",
             )
@@ -172,9 +172,11 @@ class Tree(Accumulator):
         Raises:
             SpecError: always.
         """
-        raise spec_error(f"product={product} with {self}", "no product: a tree adds totals", "Leave product out.")
+        raise spec_error(f"product={product} with {self}", "no product: a tree adds partial sums", "Leave product out.")
 
     def explain_lines(self) -> list[tuple[str, str]]:
         """The tree."""
-        to = "in the register of the totals" if self.fmt is None else f"to {self.fmt.words()}"
-        return [("tree", f"totals added as {_text(self.sums)}, each sum R(x + y) {to}; a missing total is +0")]
+        to = "in the format of the partial sums" if self.fmt is None else f"to {self.fmt.words()}"
+        return [
+            ("tree", f"partial sums added as {_text(self.sums)}, each sum R(x + y) {to}; a missing partial sum is +0")
+        ]

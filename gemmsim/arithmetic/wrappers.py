@@ -146,7 +146,7 @@ def check_inner(outer: Composite) -> None:
     if getattr(inner, "init", "zero") != "zero":
         raise spec_error(
             f"{outer.name} with inner {inner}",
-            "init=zero inside other accumulators, since each run of the inner one starts from +0",
+            "init=zero inside other accumulators, since each chunk of the inner one starts from +0",
             "Leave init out and add C afterwards.",
         )
     if inner.needs_scales:
@@ -169,7 +169,7 @@ def check_inner(outer: Composite) -> None:
         )
     if outer.levels > MAX_LEVELS and outer.is_stochastic:
         raise spec_error(
-            f"{outer.name}: {outer.levels} nested constructors that combine totals, with random bits",
+            f"{outer.name}: {outer.levels} nested constructors that combine partial sums with random bits",
             f"at most {MAX_LEVELS} with random bits",
             "Nest fewer, or round to nearest.",
         )
@@ -183,7 +183,7 @@ def needs_register(outer: Composite, do: str) -> None:
 
 def _no_register(outer: Composite, do: str) -> SpecError:
     return spec_error(
-        f"{outer.name} with inner {outer.inner}, which wraps or is judged only at the end",
-        "inner accumulators with a register in which totals can be added: formats, or overflow=saturate, when=every",
+        f"{outer.name} with inner {outer.inner}, which wraps, or checks for overflow only at the end",
+        "inner accumulators in which partial sums can be added: formats, or overflow=saturate, when=every",
         do,
     )

@@ -68,7 +68,7 @@ def _numbers(cast: Cast, device: torch.device) -> tuple[Tensor, Tensor]:
         from .cuda.errors import CudaError, message
 
         asked = f"{shown(str(fmt))} used for the first time while a CUDA graph is captured"
-        raise CudaError(message(asked, "lists that are on the GPU already", "Run the product once before capturing."))
+        raise CudaError(message(asked, "lists that are already on the GPU", "Run the product once before capturing."))
     return (
         torch.tensor(_edges(cast), dtype=torch.float64, device=device),
         torch.tensor(fmt.points, dtype=torch.float64, device=device),

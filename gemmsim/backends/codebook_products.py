@@ -99,7 +99,7 @@ def explain(spec: GemmSpec, kernels: Callable[[GemmSpec], Iterator[str]]) -> Ite
             ("cpu", "", cpu.lookup_refuses(spec)),
             ("cuda", f", {cuda.ON_GPU}", cuda.lookup_refuses(spec)),
         ):
-            yield f"{name}: {f'yes, by looking products up{more}' if refusal is None else f'no, {refusal}'}"
+            yield f"{name}: {f'yes, by table lookup{more}' if refusal is None else f'no, {refusal}'}"
         return
     inner = replace(spec, a=None, b=None, out=None)
     if not inner.needs_steps:
@@ -107,5 +107,5 @@ def explain(spec: GemmSpec, kernels: Callable[[GemmSpec], Iterator[str]]) -> Ite
         yield from kernels(inner)
         return
     refusal = python_fallback.refuses(inner)
-    words = "yes, a step for each term in PyTorch, on the tensors' device"
+    words = "yes, one PyTorch step per term, on the tensors' device"
     yield f"stepwise: {words if refusal is None else f'no, {refusal}'}"

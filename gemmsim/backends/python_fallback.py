@@ -42,17 +42,17 @@ def refuses(spec: GemmSpec) -> Refusal | None:
     """Return why products of ``spec``, which ``needs_steps``, are not computed, or ``None``."""
     part = leaf(spec.accumulator)
     if not isinstance(part, (Custom, Sequential, Exact)) and _needs_steps(part):
-        what = "a class of one's own" if part.is_custom else "a list of values"
+        what = "a user-defined class" if part.is_custom else "a list of values"
         return Refusal(f"{part.name}(...) with {what}")
     order = next((one for one in _orders(spec.accumulator) if is_scheduled(one)), None)
     if order is not None:
-        return Refusal(f"{order} around a register that is computed step by step")
+        return Refusal(f"{order} around an accumulator that is computed step by step")
     if isinstance(part, Sequential) and part.init != "zero":
-        return Refusal("an addend C with a register that is a list of values")
+        return Refusal("an addend C with an accumulator format that is a list of values")
     if any(cast.is_stochastic for cast in spec.accumulator.casts()):
         return Refusal("random rounding in an accumulator that is computed step by step")
     if spec.arithmetic != "exact":
-        return Refusal(f"arithmetic={spec.arithmetic!r} with a register that is a list of values")
+        return Refusal(f"arithmetic={spec.arithmetic!r} with an accumulator format that is a list of values")
     return None
 
 
@@ -93,7 +93,7 @@ def gemm(a: Tensor, b: Tensor, spec: GemmSpec, out: Tensor, seed: int) -> Ran:
     cast_into(total, spec.out, out, seed, Site.OUTPUT)
     own = leaf(spec.accumulator)
     steps = f"{type(own).__qualname__}.step" if isinstance(own, Custom) else str(own)
-    return Ran("stepwise", f"{steps}, a step for each term in PyTorch")
+    return Ran("stepwise", f"{steps}, one PyTorch step per term")
 
 
 def _total(part: Accumulator, a: Tensor, b: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ class _Lists(Route):
     Lists and tables are looked up around a product that kernels support. User-defined steps run one by one.
     """
 
-    _KNOWN = Refusal("kernels know every step")
+    _KNOWN = Refusal("kernels support every step")
 
     def considers(self, spec: GemmSpec) -> bool:
         return spec.needs_steps
@@ -89,7 +89,7 @@ class _Lists(Route):
 class _Asked(Route):
     """A library's product, where the user requests it and the spec names a type of the library."""
 
-    _NOT_ASKED = Refusal("not asked for")
+    _NOT_ASKED = Refusal("not requested")
 
     def considers(self, spec: GemmSpec) -> bool:
         return False
@@ -100,7 +100,7 @@ class _Asked(Route):
             return self._NOT_ASKED
         decoded = _is_decoded(product)  # then the product of decoded values follows, which has a refusal of its own
         if not product.is_alone:
-            extras = Refusal("native products take no addend and no choice of accumulators", refused())
+            extras = Refusal("native products do not take an addend or a choice of accumulators", refused())
             return self._NOT_ASKED if decoded else extras
         refusal = _library_refuses(product, setting)
         return refusal if refusal is None or decoded else replace(refusal, of=refused())
@@ -227,7 +227,7 @@ class _Kernel(Route):
         from . import cpu, cuda
 
         refusal = cpu.refuses(spec)
-        words = f"yes, {cpu.isa()}; last_backend() after a call tells the kernel and what the data allowed to leave out"
+        words = f"yes, {cpu.isa()}; last_backend() after a call names the kernel and the steps that it skipped"
         yield f"cpu: {words if refusal is None else f'no, {refusal}'}"
         refusal = cuda.refuses(spec)
         yield f"cuda: {f'yes, {cuda.ON_GPU}' if refusal is None else f'no, {refusal}'}"
@@ -322,7 +322,7 @@ def run(product: Product) -> Ran:
             return found
         if found.of:
             told.append(found)
-    raise AssertionError("the kernels refuse by raising")
+    raise AssertionError("the kernels raise an error to refuse")
 
 
 def _run_once(product: Product, once: GemmSpec, last: Cast | None) -> Ran:
@@ -360,7 +360,7 @@ def explain(spec: GemmSpec) -> Iterator[str]:
     user-defined steps are in the way of all others, only their route is asked.
     """
     if (kernel := kernel_spec(spec)) != spec:
-        yield f"kernels     compute {kernel}; scales, blocks and transforms are PyTorch's operators around it"
+        yield f"kernels     compute {kernel}; PyTorch operators around it apply scales, blocks and transforms"
         spec = kernel
     lists, *others = ROUTES
     for route in (lists,) if spec.needs_steps else reversed(others):

@@ -47,7 +47,7 @@ def inner_spec(spec: GemmSpec) -> GemmSpec:
         if not isinstance(fmt, FloatFormat) or fmt.p > bits or fmt.emax > 127:
             raise UnsupportedSpec(
                 f"{spec}: {accumulator} with binary32 scales; allowed: inner registers of float formats up to 29 bits, "
-                "and outer ones up to fp32.\n  Take scales of powers of two (/pow2), or narrower registers."
+                "and outer ones up to fp32.\n  Use power-of-two scales (/pow2), or narrower accumulators."
             )
     return inner
 

@@ -34,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 SpecArgument = Annotated[
     str | None, typer.Argument(metavar="SPEC", show_default=False, help='Such as "e4m3 * e4m3 : e5m10".')
 ]
-SpecByName = Annotated[str | None, typer.Option("--spec", metavar="SPEC", help="The same, by its name.")]
+SpecByName = Annotated[str | None, typer.Option("--spec", metavar="SPEC", help="SPEC as an option.")]
 
 
 def _one_spec(by_place: str | None, by_name: str | None) -> str:
@@ -102,27 +102,25 @@ def bits_command(
     a: Annotated[
         str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
     ],
-    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
+    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="The same number of values as --a.")],
     c: Annotated[str, typer.Option("--c", metavar="NUMBER", help="The addend.")] = "0",
     op: Annotated[
         str | None,
-        typer.Option("--op", metavar="NAME", help="mma, wgmma, tcgen05, mfma, mxf4nvf4, ...: its largest k."),
+        typer.Option("--op", metavar="NAME", help="mma, wgmma, tcgen05, mfma, mxf4nvf4, ... with its largest k."),
     ] = None,
-    format_a: Annotated[str | None, typer.Option("--in", metavar="FORMAT", help="Format of a, and of b.")] = None,
-    format_b: Annotated[
-        str | None, typer.Option("--in-b", metavar="FORMAT", help="Format of b, if it differs.")
-    ] = None,
+    format_a: Annotated[str | None, typer.Option("--in", metavar="FORMAT", help="Format of a and b.")] = None,
+    format_b: Annotated[str | None, typer.Option("--in-b", metavar="FORMAT", help="Format of b if it differs.")] = None,
     out: Annotated[str, typer.Option("--out", metavar="FORMAT", help="Format of c and the result.")] = "f32",
     instruction: Annotated[
-        str | None, typer.Option("--instruction", metavar="NAME", help="A full name, instead of --op.")
+        str | None, typer.Option("--instruction", metavar="NAME", help="Full instruction name, instead of --op.")
     ] = None,
     scale_a: Annotated[
-        str, typer.Option("--scale-a", metavar="NUMBERS", help="Block scales of a, where the instruction has some.")
+        str, typer.Option("--scale-a", metavar="NUMBERS", help="Block scales of a, if the instruction takes them.")
     ] = "",
     scale_b: Annotated[str, typer.Option("--scale-b", metavar="NUMBERS", help="Block scales of b.")] = "",
-    codes: Annotated[bool, typer.Option("--codes", help="All numbers are raw codes in hexadecimal.")] = False,
+    codes: Annotated[bool, typer.Option("--codes", help="Read all numbers as hexadecimal codes.")] = False,
 ) -> None:
-    """One dot product of a matrix instruction, step by step: exponents, shifts, what is cut off, the register."""
+    """One dot product of a matrix instruction, step by step: exponents, shifts, truncated bits, accumulator."""
     with user_errors():
         with loading():
             from .bits import bits
@@ -134,19 +132,17 @@ def trace_command(
     a: Annotated[
         str, typer.Option("--a", metavar="NUMBERS", help="Numbers separated by commas: 1.5, 0x1p-3, 2^-13, 1.5*2^-25.")
     ],
-    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="As many numbers.")],
+    b: Annotated[str, typer.Option("--b", metavar="NUMBERS", help="The same number of values as --a.")],
     place: SpecArgument = None,
     spec: SpecByName = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
     codes: Annotated[
         bool,
-        typer.Option(
-            "--codes", help="Numbers are raw codes of their formats, hexadecimal; values are shown as codes, too."
-        ),
+        typer.Option("--codes", help="Read numbers as hexadecimal codes of their formats; show codes with values."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """One sum of products under any accumulator, step by step: what is multiplied, rounded and added, to what value."""
+    """One sum of products under any accumulator, step by step: each product, rounding and addition with its value."""
     chosen = _one_spec(place, spec)
     with user_errors():
         with loading("torch"):
@@ -157,8 +153,8 @@ def trace_command(
 @app.command("compare", cls=Spec, context_settings=HELP)
 def compare_command(
     spec_a: Annotated[str, typer.Argument(metavar="SPEC_A", help='Such as "e4m3 : fp32".')],
-    spec_b: Annotated[str, typer.Argument(metavar="SPEC_B", help="Another one.")],
-    shape: Annotated[tuple[int, int, int], typer.Option("--shape", metavar="M K N", help="Of the product.")] = (
+    spec_b: Annotated[str, typer.Argument(metavar="SPEC_B", help="The spec to compare with.")],
+    shape: Annotated[tuple[int, int, int], typer.Option("--shape", metavar="M K N", help="Shape of the product.")] = (
         32,
         256,
         32,
@@ -166,12 +162,12 @@ def compare_command(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands and of the random bits.")] = 0,
     spread: Annotated[float, typer.Option("--spread", metavar="X", help="Standard deviation of the operands.")] = 1.0,
     unit: Annotated[
-        str | None, typer.Option("--unit", metavar="FORMAT", help="Format whose units in the last place count.")
+        str | None, typer.Option("--unit", metavar="FORMAT", help="Format of the ulp (unit in the last place).")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if any bits differ, as cmp has.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if any bits differ, as cmp does.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Two specs on the same random numbers: share of equal bits, distances, and the step at which they first part."""
+    """Compare two specs on the same random numbers: fraction of equal results, distances, first different step."""
     with user_errors():
         with loading("torch"):
             from .trace import compare
@@ -185,27 +181,27 @@ def identify_command(
         str, typer.Argument(metavar="FUNCTION", help="torch.mm, numpy.matmul, or MODULE:FUNCTION of two matrices.")
     ],
     dtype: Annotated[
-        str, typer.Option("--dtype", metavar="NAME", help="Of the operands: fp32, bf16, fp16, ...")
+        str, typer.Option("--dtype", metavar="NAME", help="Operand dtype: fp32, bf16, fp16, ...")
     ] = "fp32",
     shape: Annotated[str, typer.Option("--shape", metavar="MxKxN", help="Such as 64x512x64.")] = "64x256x64",
     over_k: Annotated[
-        str | None, typer.Option("--over-K", metavar="RANGE", help="For each K: 1:16, 64:4096:x2, 100,200.")
+        str | None, typer.Option("--over-K", metavar="RANGE", help="Repeat for each K: 1:16, 64:4096:x2, 100,200.")
     ] = None,
-    over_m: Annotated[str | None, typer.Option("--over-M", metavar="RANGE", help="For each M.")] = None,
+    over_m: Annotated[str | None, typer.Option("--over-M", metavar="RANGE", help="Repeat for each M.")] = None,
     compare: Annotated[
-        str | None, typer.Option("--compare", metavar="SPEC", help="A spec that it should be; the first difference.")
+        str | None, typer.Option("--compare", metavar="SPEC", help="Expected spec; shows the first difference.")
     ] = None,
     at: Annotated[
-        str, typer.Option("--at", metavar="M,N", help="The output that is meant, where not all are computed alike.")
+        str, typer.Option("--at", metavar="M,N", help="The output to identify if outputs are computed differently.")
     ] = "0,0",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda.")] = "cpu",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands.")] = 0,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the tree as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a function computes that multiplies matrices: its order of additions, and the spec that has the same bits.
+    """Identify a matrix product function: its order of additions, and the spec that gives the same bits.
 
-    Exit code 0 where the answer is verified bit for bit and, with --compare, is that spec; else 1.
+    Exit code 0 if the answer is verified bit for bit and, with --compare, is that spec; otherwise 1.
     """
     with user_errors():
         with loading("torch"):
@@ -216,36 +212,37 @@ def identify_command(
 
 @app.command("vectors", cls=Spec, context_settings=HELP)
 def vectors_command(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the files go; it is made.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for the files; created if missing.")],
     place: SpecArgument = None,
     spec: SpecByName = None,
     a: Annotated[
         str | None, typer.Option("--a", metavar="FILE", help="(M, K): .npy, .safetensors:KEY or .pt:KEY.")
     ] = None,
-    b: Annotated[str | None, typer.Option("--b", metavar="FILE", help="(K, N), likewise.")] = None,
+    b: Annotated[str | None, typer.Option("--b", metavar="FILE", help="(K, N), as for --a.")] = None,
     captured: Annotated[
         str | None,
-        typer.Option("--captured", metavar="FILE:PRODUCT", help="A product of gs.capture, by its name or path."),
+        typer.Option("--captured", metavar="FILE:PRODUCT", help="A product from gs.capture, by name or path."),
     ] = None,
     terms: Annotated[
-        int | None, typer.Option("--terms", metavar="K", help="Directed cases alone, of so many terms.")
+        int | None, typer.Option("--terms", metavar="K", help="Only directed cases, with K terms each.")
     ] = None,
-    transpose: Annotated[str, typer.Option("--transpose", metavar="a|b|ab", help="What is transposed first.")] = "",
+    transpose: Annotated[str, typer.Option("--transpose", metavar="a|b|ab", help="Operands to transpose first.")] = "",
     scaled: Annotated[
-        str, typer.Option("--scaled", metavar="none|tensor", help="tensor: so that the largest magnitude fits exactly.")
+        str,
+        typer.Option(
+            "--scaled", metavar="none|tensor", help="tensor: scale the largest magnitude to the format's maximum."
+        ),
     ] = "none",
-    most: Annotated[
-        int, typer.Option("--most", metavar="N", help="At most so many rows of a, columns of b; 0: all.")
-    ] = 0,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Which one of a captured batch.")] = 0,
-    steps: Annotated[bool, typer.Option("--steps", help="The register after every step, too.")] = False,
+    most: Annotated[int, typer.Option("--most", metavar="N", help="At most N rows of a and columns of b; 0: all.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Index in a captured batch.")] = 0,
+    steps: Annotated[bool, typer.Option("--steps", help="Also write the accumulator after every step.")] = False,
     directed: Annotated[
-        bool, typer.Option("--directed", help="Extremes, alternating signs, overflow at chosen steps, ties, too.")
+        bool, typer.Option("--directed", help="Add extremes, alternating signs, overflows, ties.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Operands, result and register of a product as $readmemh hex and JSON, for the test bench of an array."""
+    """Write operands, result and accumulator values of a product as $readmemh hex and JSON, for test benches."""
     chosen = _one_spec(place, spec)
     with user_errors():
         with loading("torch"):
@@ -260,15 +257,15 @@ SpecOption = Annotated[
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Rules, JSON or (with PyYAML) YAML, as gemmsim.emulation.Config."),
+    typer.Option(
+        "--config", metavar="FILE", help="File of rules (gemmsim.emulation.Config): JSON, or YAML with PyYAML."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")]
 ModuleOption = Annotated[str | None, typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does.")]
 ChildrenOption = Annotated[
     bool,
-    typer.Option(
-        "--children/--no-children", help="Whether Python processes that the program starts compute in the same way."
-    ),
+    typer.Option("--children/--no-children", help="Include Python processes that the program starts."),
 ]
 
 
@@ -281,10 +278,10 @@ def emulate_command(
     module: ModuleOption = None,
     words: Annotated[list[str] | None, _WORDS] = None,
 ) -> None:
-    """Run a Python program as it is, its matrix products computed as a spec or config says.
+    """Run an unchanged Python program with its matrix products computed as a spec or config says.
 
-    What follows its name are the program's own arguments. The exit code is the program's; 2 for a mistake in what was
-    asked, also for rules that do not fit the program and for processes that the emulation cannot reach.
+    Arguments after the program's name go to the program. The exit code is the program's, or 2 for a wrong request, for
+    rules that do not fit the program, and for processes that the emulation cannot reach.
     """
     with user_errors(), loading("torch"):
         from .scripts import Asked, emulate
@@ -298,21 +295,23 @@ def audit_command(
     config: ConfigOption = None,
     seed: SeedOption = 0,
     as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the report there, too, as JSON.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the report to FILE as JSON.")
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Stop at the first product that is PyTorch's own; exit code 1, also for none."),
+        typer.Option(
+            "--strict", help="Stop at the first native PyTorch product; exit code 1 for it or for no product."
+        ),
     ] = False,
     values: Annotated[bool, typer.Option("--values", help="Count NaN, infinite and zero results.")] = False,
     children: ChildrenOption = True,
     module: ModuleOption = None,
     words: Annotated[list[str] | None, _WORDS] = None,
 ) -> None:
-    """Run a Python program as it is and list its matrix products: place, role, shape, arithmetic.
+    """Run an unchanged Python program and list its matrix products: place, role, shape, arithmetic.
 
-    What follows its name are the program's own arguments. The exit code is the program's; 2 for a mistake in what was
-    asked, also for rules that do not fit the program and for processes that the audit cannot reach.
+    Arguments after the program's name go to the program. The exit code is the program's, or 2 for a wrong request, for
+    rules that do not fit the program, and for processes that the audit cannot reach.
     """
     with user_errors(), loading("torch"):
         from .scripts import Asked, audit
@@ -329,44 +328,54 @@ def _need_program(module: str | None, words: list[str] | None) -> None:
 @app.command("search", context_settings=HELP)
 def search_command(
     model: Annotated[
-        str, typer.Argument(metavar="MODULE:FACTORY", help="Function of a module or file.py: the model [and inputs].")
+        str,
+        typer.Argument(
+            metavar="MODULE:FACTORY", help="Function in a module or file.py that returns the model [and inputs]."
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of config.json, search.json, front.svg.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for config.json, search.json, front.svg.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option("--inputs", metavar="FILE", help="Batch: .npy, .pt, .safetensors[:KEY]. May be repeated."),
     ] = None,
     held_back: Annotated[
         list[str] | None,
-        typer.Option("--held-back", metavar="FILE", help="Batch for the final figure; else a quarter of the inputs."),
+        typer.Option(
+            "--held-back", metavar="FILE", help="Batch for the final check; default: a quarter of the inputs."
+        ),
     ] = None,
     metric: Annotated[
         str, typer.Option("--metric", metavar="NAME", help="logit_err, max_err, or module:function.")
     ] = "logit_err",
     at_most: Annotated[float, typer.Option("--at-most", metavar="X", help="Largest error allowed.")] = 0.05,
     ladder: Annotated[
-        str, typer.Option("--ladder", metavar="RANGE", help="Registers: e5m1:e5m10, int(12):int(24), 'e4m3, bf16'.")
+        str,
+        typer.Option(
+            "--ladder", metavar="RANGE", help="Accumulator formats: e5m1:e5m10, int(12):int(24), 'e4m3, bf16'."
+        ),
     ] = "e5m1:e5m10",
     order: Annotated[
-        str, typer.Option("--order", metavar="TEMPLATE", help="Such as 'chunked(64, {})' or 'e4m3 : kahan({})'.")
+        str, typer.Option("--order", metavar="TEMPLATE", help="Order of the sum, such as 'chunked(64, {})'.")
     ] = "{}",
     cost: Annotated[str, typer.Option("--cost", metavar="NAME", help="bits*macs or bits.")] = "bits*macs",
     modules: Annotated[
         list[str] | None,
-        typer.Option("--modules", metavar="PATTERN", help="Module paths to search; others stay. May be repeated."),
+        typer.Option(
+            "--modules", metavar="PATTERN", help="Module paths to search; others stay native. May be repeated."
+        ),
     ] = None,
     reference: Annotated[
-        str, typer.Option("--reference", metavar="NAME", help="native, or widest: errors relative to that setting.")
+        str, typer.Option("--reference", metavar="NAME", help="Reference for errors: native, or the widest setting.")
     ] = "native",
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="Errors of layers: whole, captured, auto.")
+        str, typer.Option("--method", metavar="NAME", help="How layer errors are measured: whole, captured, auto.")
     ] = "auto",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all that is random.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Find the narrowest accumulators, layer by layer, with which a model keeps its answers.
+    """Find the narrowest accumulator for each layer that keeps the error of a model within a target.
 
-    Writes what 'gemmsim emulate --config' takes, all figures, and a picture of error against width.
+    Writes a config for 'gemmsim emulate --config', all measured numbers, and a plot of error against width.
     """
     with user_errors():
         with loading("torch"):
@@ -383,11 +392,11 @@ def search_command(
 @app.command("env", context_settings=HELP)
 def env_command(
     check: Annotated[
-        bool, typer.Option("--check", help="Compare the kernels of this processor with the reference, too: seconds.")
+        bool, typer.Option("--check", help="Also compare this processor's kernels with the reference (seconds).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Versions, instruction set, compiler and threads: what to put in a bug report. --check exits 1 on a difference."""
+    """Versions, instruction set, compiler and threads, for bug reports. --check exits 1 on a difference."""
     with user_errors():
         with loading("torch"):
             from .env import environment
@@ -406,7 +415,7 @@ def kernels_compile(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every family.")] = False,
 ) -> None:
-    """Compile the listed kernels into the cache, so that first calls on a GPU find them there."""
+    """Compile the listed kernels into the cache, so that first calls on a GPU need not compile."""
     with user_errors():
         with loading("torch"):
             from .kernels import compile_kernels
@@ -415,7 +424,7 @@ def kernels_compile(
 
 @kernels_app.command("list", context_settings=HELP)
 def kernels_list() -> None:
-    """The compiled kernels on disk."""
+    """List the compiled kernels on disk."""
     with user_errors():
         with loading("torch"):
             from .kernels import list_kernels
@@ -424,7 +433,7 @@ def kernels_list() -> None:
 
 @kernels_app.command("clear", context_settings=HELP)
 def kernels_clear() -> None:
-    """Remove the compiled kernels and the kept sources of failed ones."""
+    """Remove the compiled kernels and the saved sources of failed ones."""
     with user_errors():
         with loading("torch"):
             from .kernels import clear_kernels

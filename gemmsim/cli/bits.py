@@ -35,7 +35,7 @@ def bits(
     left, right = _codes(a, a_kind, codes), _codes(b, b_kind, codes)
     start = _codes(c, c_kind, codes)
     if len(start) != 1:
-        raise hw.HardwareError(f"--c has {len(start)} numbers; allowed: one.\n  It is the addend of one output.")
+        raise hw.HardwareError(f"--c has {len(start)} numbers; allowed: one.\n  Give one addend for the output.")
     _print(row, hw.trace(row, left, right, start[0], scale_a=scale_a, scale_b=scale_b))
 
 
@@ -46,7 +46,7 @@ def _choose(
         return hw.instruction(arch, name)
     if op is None or formats[0] is None:
         raise hw.HardwareError(
-            "no instruction; allowed: --instruction NAME, or --op and --in.\n"
+            "no instruction given; allowed: --instruction NAME, or --op and --in.\n"
             f"  {arch} has {', '.join(dict.fromkeys(one.unit for one in hw.instructions(arch)))}."
         )
     return hw.largest(arch, op, formats[0], formats[1], out=out)
@@ -62,7 +62,9 @@ def _code(word: str, kind: hw.Operand, codes: bool) -> int:
         try:
             code = int(word, 16)
         except ValueError:
-            raise FormatError(f"{word!r} is no code; allowed: hexadecimal, such as 3c.\n  Leave --codes out.") from None
+            raise FormatError(
+                f"{word!r} is not a code; allowed: hexadecimal, such as 3c.\n  Leave --codes out."
+            ) from None
         if not 0 <= code < 1 << kind.width:
             raise FormatError(f"code {word!r} of {kind.name}; allowed: {kind.width} bits.\n  Use fewer digits.")
         return code
@@ -80,7 +82,7 @@ def number(word: str) -> float:
         return float.fromhex(word) if "x" in word.lower() else float(word)
     except (ValueError, OverflowError):
         raise FormatError(
-            f"{word!r} is no number; allowed: 1.5, 0x1p-3, 2^-13, 1.5*2^-25, inf, nan.\n  --codes takes raw codes."
+            f"{word!r} is not a number; allowed: 1.5, 0x1p-3, 2^-13, 1.5*2^-25, inf, nan.\n  --codes takes raw codes."
         ) from None
 
 
@@ -92,9 +94,9 @@ def _print(row: hw.Instruction, trace: hw.Trace) -> None:
         say(f"step {index} of {len(trace.steps)}: k = {step.first} .. {step.last - 1}, then c")
         _print_step(row, step)
     say("")
-    say(f"result    {_register(row, trace.result)}")
+    say(f"result      {_register(row, trace.result)}")
     if trace.exact is not None:
-        say(f"exact     {_value(trace.exact)}")
+        say(f"exact       {_value(trace.exact)}")
 
 
 def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
@@ -102,10 +104,10 @@ def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
         traced = type(row.model) in (hw.FusedBlock, hw.ScaledGroups)
         reason = "NaN or infinity decides" if traced else "parts not shown for this model"
         say(f"  {reason}")
-        say(f"  register  {_register(row, step.register)}")
+        say(f"  accumulator {_register(row, step.register)}")
         return
-    say(f"  E = {step.largest}: the largest exponent; every addend is cut below 2^{step.grid}")
-    lines = [("addend", "value", "exponent", "shift", f"kept * 2^{step.grid}", "cut off")]
+    say(f"  E = {step.largest}: the largest exponent; every addend is truncated below 2^{step.grid}")
+    lines = [("addend", "value", "exponent", "shift", f"kept * 2^{step.grid}", "truncated")]
     shown = [term for term in step.terms if term.value or term.exponent == step.largest]
     for term in shown:
         cut = _value(term.lost) if term.lost else "-"
@@ -116,8 +118,8 @@ def _print_step(row: hw.Instruction, step: hw.StepTrace) -> None:
         say("  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
     if len(shown) < len(step.terms):
         say(f"  and {len(step.terms) - len(shown)} zeros")
-    say(f"  sum       {step.total} * 2^{step.grid} = {_value(step.total * Fraction(2) ** step.grid)}")
-    say(f"  register  {_register(row, step.register)}  ({row.model.out})")
+    say(f"  sum         {step.total} * 2^{step.grid} = {_value(step.total * Fraction(2) ** step.grid)}")
+    say(f"  accumulator {_register(row, step.register)}  ({row.model.out})")
 
 
 def _register(row: hw.Instruction, code: int) -> str:

@@ -132,7 +132,7 @@ def _refused(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error)):
         return f"not enough memory: {str(error).partition(chr(10))[0] or 'the system gives no more'}"
     if isinstance(error, RecursionError):
-        return "something is nested too deeply to be read; allowed: fewer levels"
+        return "something is nested too deeply to read; allowed: fewer levels"
     return None
 
 

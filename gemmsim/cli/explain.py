@@ -9,7 +9,7 @@ import gemmsim as gs
 
 from .console import say, say_json
 
-_LINE = re.compile(r"(\S[^:]*?)(?: {2,}|: )(.*)")
+_LINE = re.compile(r"(\S[^:]*?)(?: {2,}|: |(?<=^[a-z]{11}) )(.*)")
 
 
 def explain(spec: str, *, as_json: bool) -> None:

@@ -42,11 +42,11 @@ def list_formats(*, as_json: bool = False) -> None:
     say(
         "Every eXmY is a format too (e6m9, ieee_e4m3, e4m3b11, e5m2fnuz), so are binaryKpP{s|u}{e|f},\n"
         "fixed(bits,frac) and ufixed(bits,frac), supernormal(X,Y), the old binary8(P), posit(n,es),\n"
-        "codebook(values) and float(p=..,emin=..,emax=..,specials=..), which says every field.\n"
+        "codebook(values) and float(p=..,emin=..,emax=..,specials=..), which gives every field.\n"
         f"Blocks with a shared scale: {', '.join(names[:5])},\n"
         f"{', '.join(names[5:])}, mx(element,scale);\n"
         "with a shared exponent: bfp(8,16), bfp(8,tensor).\n"
-        "One in full, with all its names: gemmsim formats NAME"
+        "To see one in full, with all its names: gemmsim formats NAME"
     )
 
 

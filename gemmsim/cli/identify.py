@@ -52,7 +52,9 @@ def identify(asked: Asked, as_json: bool, svg: Path | None) -> bool:
     """
     f, dtype = read_function(asked.function), _dtype(asked.dtype)
     if svg is not None and not svg.absolute().parent.is_dir():
-        raise gs.ProbeError(f"--svg '{svg}': there is no such folder; allowed: a file in a folder.\n  Make it first.")
+        raise gs.ProbeError(
+            f"--svg '{svg}': this folder does not exist; allowed: a file in an existing folder.\n  Create it first."
+        )
     M, K, N = _shape(asked.shape)
     if asked.over_k is None and asked.over_m is None:
         one = gs.identify(f, M, N, K, dtype, spec=asked.spec, at=_at(asked.at), device=asked.device, seed=asked.seed)
@@ -105,7 +107,11 @@ def read_function(text: str) -> Any:
 
 
 def _no_function(text: str, why: str, near: Sequence[str] = ()) -> gs.ProbeError:
-    do = f"Did you mean {near[0]}?" if near else "Name a function of two matrices that Python can import from here."
+    do = (
+        f"Did you mean {near[0]}?"
+        if near
+        else "Name a function of two matrices that Python can import from this folder."
+    )
     return gs.ProbeError(
         f"no function {text!r}: {why}; allowed: torch.mm, numpy.matmul, torch.nn.functional.linear, MODULE:FUNCTION.\n"
         f"  {do}"

@@ -29,7 +29,7 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
     """
     if not families and not everything:
         known = "\n".join(f"  {family.name:8} {family.summary}" for family in FAMILIES.values())
-        raise CudaError(f"kernels compile: nothing named; allowed: --all, or families:\n{known}")
+        raise CudaError(f"kernels compile: no family named; allowed: --all, or families:\n{known}")
     if families and everything:
         raise CudaError("kernels compile: --all and families; allowed: one of them.\n  Leave the families out.")
     archs = [check_arch(arch) for arch in dict.fromkeys(archs)]
@@ -39,12 +39,12 @@ def compile_kernels(families: list[str], everything: bool, archs: list[str]) -> 
     for source, arch in _with_progress(jobs):
         made += cache.get(source, arch).seconds > 0
         if not cache.holds(source, arch):  # compiled for nothing, and so would the others be
-            asked = f"kernels compile: {source} for {arch} could not be kept in {cache.folder}"
-            raise CudaError(f"{asked}; allowed: a folder that can be written.\n  Set GEMMSIM_CACHE_DIR to one.")
+            asked = f"kernels compile: {source} for {arch} could not be saved in {cache.folder}"
+            raise CudaError(f"{asked}; allowed: a writable folder.\n  Set GEMMSIM_CACHE_DIR to one.")
     spent = time.perf_counter() - start
     names, there = ", ".join(archs), len(jobs) - made
-    say(f"{len(jobs)} kernels for {names}: {made} compiled in {spent:.1f} s, {there} there already")
-    say(f"kept in {cache.folder}")
+    say(f"{len(jobs)} kernels for {names}: {made} compiled in {spent:.1f} s, {there} already present")
+    say(f"saved in {cache.folder}")
 
 
 def _with_progress(jobs: list[tuple[KernelSource, str]]) -> Iterator[tuple[KernelSource, str]]:

@@ -11,7 +11,7 @@ import gemmsim as gs
 
 from .console import say, say_json
 
-#: Rows and columns of a product that ``diff`` compares: outputs do not depend on one another.
+#: Rows and columns of a product that ``diff`` compares: outputs do not depend on each other.
 _EDGE = 64
 
 
@@ -97,7 +97,7 @@ def _shapes(path: Path) -> Iterator[tuple[int, int, int]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise _error(f"{path}: no text in UTF-8", "one M,N,K a line", "Write it as CSV.") from None
+        raise _error(f"{path}: not UTF-8 text", "one M,N,K per line", "Write it as CSV.") from None
     for number, line in enumerate(lines, 1):
         words = [word.strip() for word in line.split(",")]
         if words == [""] or (number == 1 and [word.upper() for word in words] == ["M", "N", "K"]):
@@ -105,7 +105,7 @@ def _shapes(path: Path) -> Iterator[tuple[int, int, int]]:
         try:
             yield read_shape(",".join(words))
         except gs.libraries.LibraryError:
-            raise _error(f"{path}, line {number}: {line!r}", "one M,N,K a line", "Give three numbers.") from None
+            raise _error(f"{path}, line {number}: {line!r}", "one M,N,K per line", "Give three numbers.") from None
 
 
 def verify(table: Path, per_family: int, seed: int, like: tuple[str | None, str | None], as_json: bool) -> bool:

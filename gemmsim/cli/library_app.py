@@ -15,37 +15,40 @@ __all__ = ["library_app"]
 
 library_app = typer.Typer(
     cls=Group,
-    help="What libraries of matrix products compute: plans, recorded configurations, comparisons.",
+    help="What GPU matrix libraries compute: plans, recorded configurations, comparisons.",
     context_settings=HELP,
     rich_markup_mode=None,
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Format = Annotated[str, typer.Option("--in", metavar="FORMAT", help="Format of a, and of b.")]
-FormatB = Annotated[str | None, typer.Option("--in-b", metavar="FORMAT", help="Format of b, if it differs.")]
+Format = Annotated[str, typer.Option("--in", metavar="FORMAT", help="Format of a and b.")]
+FormatB = Annotated[str | None, typer.Option("--in-b", metavar="FORMAT", help="Format of b if it differs.")]
 Result = Annotated[
-    str | None, typer.Option("--result", metavar="FORMAT", help="Output format; by default that of a, for FP8 fp16.")
+    str | None,
+    typer.Option("--result", metavar="FORMAT", help="Output format; default: the format of a, or fp16 for FP8."),
 ]
-Fast = Annotated[bool, typer.Option("--fast", help="Fast accumulation, of FP8 products.")]
-Workspace = Annotated[int, typer.Option("--workspace", metavar="BYTES", help="What the caller of the library allows.")]
+Fast = Annotated[bool, typer.Option("--fast", help="Fast accumulation of FP8 products.")]
+Workspace = Annotated[int, typer.Option("--workspace", metavar="BYTES", help="Workspace that the caller allows.")]
 ConfigOption = Annotated[
     str | None,
-    typer.Option("--config", metavar="FIELDS", help="Configuration: nine fields between commas, such as 66,,4,,,,35."),
+    typer.Option("--config", metavar="FIELDS", help="Configuration: nine comma-separated fields, such as 66,,4,,,,35."),
 ]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="FILE", help="Recorded configurations, or the word mmaemu.")
 ]
 Assume = Annotated[
-    str | None, typer.Option("--assume", metavar="chain", help="Plan what is not known as one chain, 'unverified'.")
+    str | None, typer.Option("--assume", metavar="chain", help="Plan unknown cases as one chain, marked 'unverified'.")
 ]
-Gpu = Annotated[str | None, typer.Option("--gpu", metavar="GPU", help="Take this machine for that of this profile.")]
-Version = Annotated[str | None, typer.Option("--version", metavar="VERSION", help="Likewise its library.")]
+Gpu = Annotated[str | None, typer.Option("--gpu", metavar="GPU", help="Treat this machine's GPU as this one.")]
+Version = Annotated[
+    str | None, typer.Option("--version", metavar="VERSION", help="Treat this machine's library as this version.")
+]
 _MIB32 = 32 << 20
 
 
 @library_app.command("known", context_settings=HELP)
 def known_command(as_json: AsJson = False) -> None:
-    """GPUs and versions of which plans can be made, and who compared how much."""
+    """GPUs and versions with plans, and what was compared by whom."""
     with user_errors():
         with loading():
             from .library import print_known
@@ -55,11 +58,11 @@ def known_command(as_json: AsJson = False) -> None:
 @library_app.command("plan", context_settings=HELP)
 def plan_command(
     gpu: Annotated[str, typer.Argument(metavar="GPU", help="h100, h100-pcie, h200, gb200, gb300, rtx4060.")],
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="Of cuBLASLt, such as 13.1.")],
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Version of cuBLASLt, such as 13.1.")],
     m: Annotated[int, typer.Argument(metavar="M")],
     n: Annotated[int, typer.Argument(metavar="N")],
     k: Annotated[int, typer.Argument(metavar="K")],
-    a: Annotated[str, typer.Argument(metavar="FORMAT", help="Of a, and of b.")],
+    a: Annotated[str, typer.Argument(metavar="FORMAT", help="Format of a and b.")],
     b: FormatB = None,
     result: Result = None,
     config: ConfigOption = None,
@@ -68,7 +71,7 @@ def plan_command(
     fast: Fast = False,
     assume: Assume = None,
     assume_version: Annotated[
-        str | None, typer.Option("--assume-version", metavar="VERSION", help="One that is taken for like this one.")
+        str | None, typer.Option("--assume-version", metavar="VERSION", help="Version to treat as equal to this one.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,8 +85,8 @@ def plan_command(
 
 @library_app.command("record", context_settings=HELP)
 def record_command(
-    shapes: Annotated[Path, typer.Option("--shapes", metavar="FILE", help="One M,N,K a line.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Table, JSON lines; goes on where it ended.")],
+    shapes: Annotated[Path, typer.Option("--shapes", metavar="FILE", help="One M,N,K per line.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Table in JSON lines; continues an existing one.")],
     a: Format = "fp16",
     b: FormatB = None,
     result: Result = None,
@@ -102,7 +105,7 @@ def record_command(
 @library_app.command("verify", context_settings=HELP)
 def verify_command(
     table: Annotated[Path, typer.Option("--table", metavar="FILE", help="Recorded configurations.")],
-    per_family: Annotated[int, typer.Option("--per-family", metavar="N", help="Products of each family.")] = 20,
+    per_family: Annotated[int, typer.Option("--per-family", metavar="N", help="Number of products per family.")] = 20,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the operands.")] = 0,
     gpu: Gpu = None,
     version: Version = None,
@@ -119,17 +122,17 @@ def verify_command(
 @library_app.command("diff", context_settings=HELP)
 def diff_command(
     one: Annotated[str, typer.Argument(metavar="LIBRARY", help="GPU and version, such as h100:13.1.")],
-    other: Annotated[str, typer.Argument(metavar="LIBRARY", help="Another one, such as gb200:13.1.")],
-    shape: Annotated[str, typer.Option("--shape", metavar="MxNxK", help="Of the product, such as 1x4096x4096.")],
+    other: Annotated[str, typer.Argument(metavar="LIBRARY", help="A second one, such as gb200:13.1.")],
+    shape: Annotated[str, typer.Option("--shape", metavar="MxNxK", help="Shape of the product, such as 1x4096x4096.")],
     a: Format = "fp16",
     result: Result = None,
     config: ConfigOption = None,
     other_config: Annotated[
-        str | None, typer.Option("--other-config", metavar="FIELDS", help="That of the second, if it differs.")
+        str | None, typer.Option("--other-config", metavar="FIELDS", help="Configuration of the second, if it differs.")
     ] = None,
     table: TableOption = None,
     other_table: Annotated[
-        str | None, typer.Option("--other-table", metavar="FILE", help="That of the second library.")
+        str | None, typer.Option("--other-table", metavar="FILE", help="Table of the second library.")
     ] = None,
     fast: Fast = False,
     assume: Assume = None,

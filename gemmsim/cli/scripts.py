@@ -117,12 +117,12 @@ def _tell_products(session: Session, processes: Processes | None, json_file: Pat
     if not session.request.strict:
         return True
     if refused and ended:
-        _fail("a product of PyTorch's own was refused, and the program went on", "Read the message of NativeGemmError.")
+        _fail("a native PyTorch product was refused, and the program continued", "Read the message of NativeGemmError.")
     elif ended and not report.total_macs:
-        what = "products, but none with a multiply-add" if report.records else "no products"
-        _fail(f"{what}, so that nothing is proved", "Audit a program that multiplies; see what it starts.")
+        what = "only products without multiply-adds" if report.records else "no products"
+        _fail(f"{what}, so nothing is proved", "Audit a program that multiplies; check which processes it starts.")
     elif ended and not complete:
-        _fail("processes whose products nobody knows", "See the warnings.")
+        _fail("processes with unknown products", "See the warnings.")
     return complete and not refused and bool(report.total_macs)
 
 
@@ -132,28 +132,29 @@ def _save(report: Report, path: Path) -> None:
     except OSError as error:
         with user_errors():
             asked = f"cannot write '{path}': {error.strerror}"
-            raise ConfigError(f"{asked}; allowed: a file in a folder that is there.") from None
+            raise ConfigError(f"{asked}; allowed: a file in an existing folder.") from None
 
 
 def _fail(what: str, do: str) -> None:
-    warn(f"error: gemmsim audit --strict: {what}; allowed: programs all of whose products are emulated.\n  {do}")
+    warn(f"error: gemmsim audit --strict: {what}; allowed: programs in which every product is emulated.\n  {do}")
 
 
 def _tell_unreached(processes: Processes | None) -> bool:
-    """Warns of processes whose products nobody knows; whether there are none."""
+    """Warns of processes with unknown products; whether there are none."""
     if processes is None:
         return True
     missing, unreached = processes.missing(), processes.unreached()
     if missing:
         numbers = ", ".join(map(str, missing))
         warn(
-            f"warning: processes that multiplied and have not reported it, as they were killed or still run: {numbers}."
+            f"warning: processes that multiplied but sent no report, because they were killed or are "
+            f"still running: {numbers}."
         )
     for words in unreached:
         short = words if len(words) <= 120 else words[:117] + "..."
         warn(
-            f"warning: the program started {short!r}, and no Python process came of it that reads PYTHONPATH: what it "
-            f"multiplied is PyTorch's own.\n  Try to start python -m {processes.order} SCRIPT there, or --no-children "
+            f"warning: the program started {short!r}, which started no Python process that reads PYTHONPATH: its "
+            f"products are native.\n  Try to start python -m {processes.order} SCRIPT there, or --no-children "
             "to leave all such processes to PyTorch."
         )
     return not missing and not unreached
@@ -199,7 +200,7 @@ def _contents(path: Path) -> Any:
         try:
             return _with_checked_depth(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"'{path}' is no JSON: {error}; allowed: JSON, or YAML in *.yaml.") from None
+            raise ConfigError(f"'{path}' is not valid JSON: {error}; allowed: JSON, or YAML in *.yaml.") from None
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
@@ -209,7 +210,7 @@ def _contents(path: Path) -> Any:
     try:
         return _with_checked_depth(yaml.safe_load(text))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"'{path}' is no YAML: {error}; allowed: YAML or JSON.") from None
+        raise ConfigError(f"'{path}' is not valid YAML: {error}; allowed: YAML or JSON.") from None
 
 
 def _with_checked_depth(contents: Any) -> Any:
@@ -225,7 +226,7 @@ def _with_checked_depth(contents: Any) -> Any:
         level = list({id(each): each for each in inner if isinstance(each, dict | list)}.values())
         if not level:
             return contents
-    raise RecursionError(f"lists and dictionaries are more than {_MOST_NESTED} deep")
+    raise RecursionError(f"lists and dictionaries are nested more than {_MOST_NESTED} deep")
 
 
 class _Program:
@@ -246,7 +247,7 @@ class _Program:
         beside = os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
         if shutil.which(self.name, path=beside):
             order = f"{shlex.join([self.name, *self.arguments[:1]])} ... -m {asked.order(command)} SCRIPT"
-            do = f"\n  It is a command: try {order}, or -m and its module."
+            do = f"\n  It is a command. Try {order}, or -m and its module."
         raise ConfigError(f"there is no file '{self.name}'; allowed: a Python script, or -m and a module.{do}")
 
     def run(self) -> int:
@@ -295,7 +296,7 @@ def _check_text(name: str) -> None:
     except (SyntaxError, UnicodeDecodeError) as error:
         why = str(error).replace(f" for {name!r}", "")
     if why:
-        do = "Save it as UTF-8, or say its encoding in its first line: # -*- coding: latin-1 -*-"
+        do = "Save it as UTF-8, or declare its encoding in its first line: # -*- coding: latin-1 -*-"
         if start[:2] in (b"\xff\xfe", b"\xfe\xff") or start[1::2] == b"\0\0" or start[::2] == b"\0\0":
             do = f"It looks like UTF-16: iconv -f UTF-16 -t UTF-8 {shlex.quote(name)} > UTF8.py"
         raise ConfigError(f"'{name}' cannot be read as Python: {why}; allowed: text in UTF-8.\n  {do}")

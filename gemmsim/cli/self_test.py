@@ -185,7 +185,7 @@ def failures(case: Case, sets: list[str]) -> list[str]:
     expected = case.expect()
     for name, result in results.items():
         if not _same(case.corner(result), expected):
-            wrong.append(f"{case.name} on {name}: not the reference's bits")
+            wrong.append(f"{case.name} on {name}: differs from the reference")
         elif not _same(result, results[sets[-1]]):
             wrong.append(f"{case.name}: {name} and {sets[-1]} differ")
     return wrong
@@ -209,7 +209,8 @@ def check_kernels() -> bool:
     table.add_column(overflow="fold")
     table.add_row("instruction sets", ", ".join(sets))
     table.add_row(
-        "compared", f"{count} kinds of kernels with the reference and each other, {time.perf_counter() - start:.1f} s"
+        "compared",
+        f"{count} kinds of kernels with the reference and each other, {time.perf_counter() - start:.1f} s",
     )
     table.add_row("result", "all bits equal" if not wrong else f"{len(wrong)} differences")
     show(table, natural=True)

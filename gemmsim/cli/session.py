@@ -52,7 +52,7 @@ class Request:
             return cls(**json.loads((folder / "request.json").read_text(encoding="utf-8")))
         except OSError as error:
             raise reach.ProcessError(
-                f"a process of 'gemmsim emulate' or 'gemmsim audit' whose run cannot be read ('{folder}': "
+                f"a process of 'gemmsim emulate' or 'gemmsim audit' that cannot read its session ('{folder}': "
                 f"{error.strerror}); allowed: processes that import PyTorch while the command runs, on its machine.\n"
                 f"  Try the command inside this process, or unset {reach.VARIABLE} for PyTorch's own products."
             ) from None
@@ -113,7 +113,7 @@ class Session:
             part.write_text(text, encoding="utf-8")
             part.rename(self.folder / f"{os.getpid()}-{time.time_ns()}.report")
         except OSError:
-            text = "warning: gemmsim audit has ended; its report lacks the products of this process"
+            text = "warning: gemmsim audit has already ended; its report lacks the products of this process"
             print(text, file=sys.stderr, flush=True)
 
     def _add(self, report: Report) -> None:

@@ -135,7 +135,7 @@ def plot_study(name: str, out: Path) -> None:
         rows = [row for row in study.load_rows(out) if row["cell"] in keys]
     if not rows:
         raise study.StudyError(
-            f"'{out}' holds no finished cell of {name!r}. Run it first: gemmsim study run {name} --out {out}"
+            f"'{out}' contains no finished cell of {name!r}. Run the study first: gemmsim study run {name} --out {out}"
         )
     for file in ("plot.png", "plot.svg"):
         chosen.plot(rows, out / file)
@@ -202,14 +202,14 @@ def _refuse_absurd(chosen: study.Study, request: Request) -> None:
     seconds = plan.seconds(plan.todo[: request.limit]) / together
     if seconds > LONG_SECONDS:
         raise study.StudyError(
-            f"{chosen.name}: {len(plan.todo):,} cells take about {seconds / 3600:,.1f} hours. Look with --dry-run, "
-            "shorten it, or say --yes."
+            f"{chosen.name}: {len(plan.todo):,} cells take about {seconds / 3600:,.1f} hours. Check with --dry-run, "
+            "shorten the study, or add --yes."
         )
     memory, there = chosen.bytes_needed() * together, _memory()
     if there and memory > there / 2:
         raise study.StudyError(
             f"{chosen.name}: the largest cell in each of {together} processes takes {memory / 2**30:,.1f} GiB of the "
-            f"{there / 2**30:,.1f} there are. Shorten it, or say --yes."
+            f"{there / 2**30:,.1f} GiB available. Shorten the study, or add --yes."
         )
 
 
@@ -237,7 +237,7 @@ def _run(chosen: study.Study, request: Request) -> study.RunSummary:
             executor=_executor(request),
         )
     except KeyboardInterrupt:
-        warn(f"\ninterrupted. Finished cells are in {out}; the same command goes on from there.")
+        warn(f"\ninterrupted. Finished cells are in {out}; the same command continues from there.")
         raise typer.Exit(INTERRUPT_EXIT) from None
     _tell(chosen, summary, quiet=request.as_json)
     return summary
@@ -256,7 +256,7 @@ def _tell(chosen: study.Study, summary: study.RunSummary, *, quiet: bool = False
         show_verdicts(summary.verdicts)
         if finding := chosen.finding(summary.rows):
             say(finding)
-    left = f", {summary.left} left: the same command goes on" if summary.left else ""
+    left = f", {summary.left} left: run the same command again to continue" if summary.left else ""
     say(f"{summary.computed} cells computed, {summary.reused} reused{left}.")
     if summary.rows:
         say(f"Results: {summary.folder}/results.jsonl, results.csv, table.txt, verdicts.json, plot.png, plot.svg")

@@ -27,7 +27,7 @@ OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of
 
 @study_app.command("list", context_settings=HELP)
 def study_list(as_json: AsJson = False) -> None:
-    """The studies there are."""
+    """List the studies."""
     with user_errors():
         with loading("torch"):
             from .study import list_studies
@@ -58,7 +58,7 @@ def study_run(
         int | None, typer.Option("--limit", metavar="N", help="Compute at most this many cells now.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Compute in N processes of one thread each.")
+        int | None, typer.Option("--workers", metavar="N", help="Use N processes of one thread each.")
     ] = None,
     cluster: Annotated[
         str | None,
@@ -66,10 +66,10 @@ def study_run(
     ] = None,
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Only part I of N: job arrays; join them by 'study merge'."),
+        typer.Option("--shard", metavar="I/N", help="Only part I of N, for job arrays; join with 'study merge'."),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Also if it takes more than an hour or half of the memory.")
+        bool, typer.Option("--yes", help="Run even if it takes more than an hour or half of the memory.")
     ] = False,
     as_json: AsJson = False,
     words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
@@ -78,7 +78,7 @@ def study_run(
 
     NAME is a study or a kind: see 'gemmsim study list'; 'all' runs every one that has checks. A kind has parameters:
     'gemmsim study run KIND --help' shows them. Exit code 0: all checks of the study pass; 1: one fails, or a cell was
-    given up; 2: a mistake in what was asked; 130: interrupted. Finished cells are never computed again.
+    given up; 2: a wrong request; 130: interrupted. Finished cells are never computed again.
     """
     with user_errors():
         with loading("torch"):
@@ -101,10 +101,12 @@ def study_plot(name: StudyName, out: OutFolder) -> None:
 
 @study_app.command("report", context_settings=HELP)
 def study_report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Folders of results, or a folder of them.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR", help="Folders of results, or a folder that contains them.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page, such as report.html.")],
 ) -> None:
-    """One HTML page of finished studies: verdicts first, then findings, pictures and numbers. It loads nothing."""
+    """One self-contained HTML page of finished studies: verdicts, findings, pictures and numbers."""
     with user_errors():
         with loading("torch"):
             from .study import report_studies
@@ -135,13 +137,14 @@ def study_export(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="PATH", help="File, of hex a folder; by default in the folder.")
+        Path | None,
+        typer.Option("--out", metavar="PATH", help="File, or folder for hex; default: in the results folder."),
     ] = None,
     cells: Annotated[
         list[str] | None, typer.Option("--cell", metavar="KEY", help="Key of a cell. May be repeated.")
     ] = None,
 ) -> None:
-    """Results for other programs: a table, or operands, spec and expected bits of each product."""
+    """Export results for other programs: a table, or operands, spec and expected bits of each product."""
     with user_errors():
         with loading("torch"):
             from .study import export_results

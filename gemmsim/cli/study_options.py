@@ -47,7 +47,7 @@ def named(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     for option in study.options(kind.parameters) if kind is not None else ():
         for flag in option.former_flags:
             if any(word == flag or word.startswith(f"{flag}=") for word in words):
-                warn(f"{flag} is {option.flag} now, and an older name for it. Write {option.flag}.")
+                warn(f"{flag} is an older name of {option.flag}. Write {option.flag}.")
     name = given.pop("name")
     if name != "all" and kind is None:
         study.get(name)

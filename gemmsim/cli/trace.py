@@ -27,7 +27,9 @@ def trace(spec: str, a: str, b: str, seed: int, codes: bool, as_json: bool) -> N
     else:
         left, right = _numbers(a, "--a"), _numbers(b, "--b")
     if len(left) != len(right):
-        raise FormatError(f"{len(left)} numbers in --a, {len(right)} in --b; allowed: equally many.\n  Write zeros.")
+        raise FormatError(
+            f"{len(left)} numbers in --a, {len(right)} in --b; allowed: equally many.\n  Fill up with zeros."
+        )
     found = gs.trace(left, right, spec, seed=seed)
     told = coded_steps(found, meaning) if codes else [None] * len(found.steps)
     if as_json:
@@ -61,7 +63,7 @@ def compare(
     if needed > there:
         raise FormatError(
             f"--shape {m} {k} {n}, which takes about {needed / 2**30:,.1f} GiB; allowed: what fits into the "
-            f"{there / 2**30:,.1f} GiB of this machine.\n  Give smaller numbers: outputs do not depend on one another."
+            f"{there / 2**30:,.1f} GiB of this machine.\n  Give smaller numbers: outputs do not depend on each other."
         )
     g = torch.Generator().manual_seed(seed)
     a, b = torch.randn(m, k, generator=g) * spread, torch.randn(k, n, generator=g) * spread
@@ -98,7 +100,7 @@ def operand_formats(spec: gs.GemmSpec) -> tuple[Format, Format]:
     for given in (spec.a, spec.b):
         if given is not None and not isinstance(given, Cast):
             raise FormatError(
-                f"--codes with operands in {given}; allowed: formats with a code for each number.\n"
+                f"--codes with operands in {given}; allowed: formats that have a code for each number.\n"
                 "  Leave --codes out, or give the elements' format."
             )
         found.append(gs.formats.FP32 if given is None else given.format)
@@ -119,7 +121,7 @@ def _decoded(word: str, option: str, fmt: Format) -> float:
         code = int(word, 16)
     except ValueError:
         raise FormatError(
-            f"{option} {word!r} is no code; allowed: hexadecimal, such as 3c.\n  Leave --codes out for numbers."
+            f"{option} {word!r} is not a code; allowed: hexadecimal, such as 3c.\n  Leave --codes out for numbers."
         ) from None
     if not 0 <= code < 1 << fmt.bits:
         raise FormatError(f"{option}: code {word!r} of {fmt}; allowed: {fmt.bits} bits.\n  Use fewer digits.")

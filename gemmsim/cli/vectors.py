@@ -79,8 +79,8 @@ def _alone(asked: Asked, spec: gs.GemmSpec) -> list[Path]:
     """Directed cases without operands of a person's own."""
     if asked.a or asked.b or asked.captured or not asked.directed:
         raise _error(
-            "--terms beside operands" if asked.directed else "--terms without --directed",
-            "--directed --terms K: directed cases alone",
+            "--terms together with operands" if asked.directed else "--terms without --directed",
+            "--directed --terms K: only directed cases",
             "Leave --terms out, or the operands.",
         )
     for case in gs.vectors.directed_cases(spec, asked.terms or 0):
@@ -92,7 +92,7 @@ def _alone(asked: Asked, spec: gs.GemmSpec) -> list[Path]:
 def _operands(asked: Asked) -> tuple[Tensor, Tensor]:
     """The operands of the files or of the captured product."""
     if asked.captured is not None and (asked.a or asked.b or asked.transpose):
-        raise _error("--captured beside --a, --b or --transpose", "one of them", "Leave one out.")
+        raise _error("--captured together with --a, --b or --transpose", "one of them", "Leave one out.")
     if asked.captured is not None:
         head, colon, name = asked.captured.partition(".safetensors:")
         path = f"{head}.safetensors" if colon else asked.captured
@@ -130,10 +130,10 @@ def _warn_of_casts(folder: Path, factors: tuple[float, float]) -> None:
     for name, factor in zip("ab", factors, strict=True):
         changed, words = about[name]["changed_by_cast"], json.loads((folder / "words.json").read_text())[name]
         if changed and factor == 1:
-            zeros = ", and all of them became 0" if not any(words) else ""
+            zeros = "; all of them became 0" if not any(words) else ""
             warn(
                 f"{changed:,} of {len(words):,} numbers of {name} are not in {about[name]['format']} and were rounded "
-                f"to it{zeros}. With --scaled tensor the largest magnitude becomes the format's largest value first."
+                f"to it{zeros}. --scaled tensor scales the largest magnitude to the format's largest value first."
             )
 
 

@@ -39,7 +39,7 @@ def history_at(site: Delayed, device: torch.device) -> Tensor:
     if found is None:
         found = site.histories[site.name] = empty_history(site.lengths, device)
     if found.shape[-1] != 2 + max(site.lengths):
-        asked = f"emulate: {site.name!r} has the amax of {found.shape[-1] - 2} calls, and delays by {max(site.lengths)}"
+        asked = f"emulate: {site.name!r} has the amax of {found.shape[-1] - 2} calls, not {max(site.lengths)}"
         raise ConfigError(message(asked, "the same number", "Restore it under the recipe that it was saved with."))
     if found.device != device:
         found = site.histories[site.name] = found.to(device)
@@ -59,7 +59,7 @@ def refuse_compiled() -> None:
     Raises:
         UnsupportedSpec: always.
     """
-    asked = "emulate with delayed scales inside torch.compile, whose code cannot make histories"
+    asked = "emulate with delayed scales inside torch.compile, which cannot create amax histories"
     do = "Make its linear layers gemmsim.nn.QLinear(..., spec='hopper_fp8_delayed'), which compile."
     raise UnsupportedSpec(message(asked, "uncompiled models", do))
 

@@ -148,7 +148,7 @@ class emulate:
         if not torch.compiler.is_compiling():
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
                 asked = f"emulate as the decorator of {function.__qualname__}, an async function"
-                do = "Try `with gemmsim.emulate(...)` around code inside it that awaits nothing."
+                do = "Try `with gemmsim.emulate(...)` around code in it that does not await."
                 raise ConfigError(message(asked, "functions and generator functions", do))
             if inspect.isgeneratorfunction(function):
                 return self._generator(function)
@@ -198,6 +198,6 @@ def seed_of(owner: str, seed: object) -> int:
     except SeedError:
         found = None
     if found is None:
-        do = "Give an int: a run repeats with its seed, and torch's generator is left alone."
+        do = "Give an int. Equal seeds give equal results; torch's generator is not used."
         raise raised(SeedError, message(f"{owner}: seed={seed!r}", "an integer from 0 to 2**64 - 1", do))
     return found

@@ -202,8 +202,8 @@ class _Converted(Made):
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced = super().__reduce_ex__(protocol)
         if reduced[0] is not blank:
-            asked = f"pickling a converted {type(self).__name__}, which pickles in a way of its own"
-            raise ConfigError(message(asked, "modules that pickle as nn.Module does", "Call gemmsim.emulation.undo."))
+            asked = f"pickling a converted {type(self).__name__}, which has its own pickling"
+            raise ConfigError(message(asked, "modules that use nn.Module's pickling", "Call gemmsim.emulation.undo."))
         return reduced
 
 
@@ -305,7 +305,7 @@ def save(model: nn.Module, folder: str | os.PathLike[str]) -> Path:
     arithmetic = arithmetic_of(model)
     if arithmetic is None:
         asked = f"save of a {type(model).__name__} that is not converted"
-        raise ConfigError(message(asked, "models that gemmsim.convert was called on", "Convert it first."))
+        raise ConfigError(message(asked, "models that gemmsim.convert converted", "Convert it first."))
     data = {"version": _VERSION, "seed": arithmetic.seed, "step": arithmetic.step, **arithmetic.config.to_dict()}
     path = Path(folder) / FILE
     write_text(path, json.dumps(data, indent=2) + "\n")
@@ -335,7 +335,7 @@ def load(model: nn.Module, folder: str | os.PathLike[str]) -> nn.Module:
         raise ConfigError(message(asked, "a file that gemmsim.emulation.save wrote", "Check the folder.")) from None
     if version != _VERSION:
         asked = f"load: {path} of version {version!r}"
-        raise ConfigError(message(asked, f"version {_VERSION}", "Take the version of gemmsim that wrote it."))
+        raise ConfigError(message(asked, f"version {_VERSION}", "Use the version of gemmsim that wrote it."))
     return convert(model, Config.from_dict(data), seed, step)
 
 

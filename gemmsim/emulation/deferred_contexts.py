@@ -207,7 +207,7 @@ def unseen_products(name: str, mode: Any) -> Exception:
     path = path_running() if mode.places is None else mode.places.path
     asked = f"{name} in module {path!r} under emulate" if path else f"{name} under emulate"
     allowed = "products that the emulation sees: scaled_dot_product_attention, matmul, and so on"
-    do = "Use scaled_dot_product_attention in the model, or call it where no emulation is in force."
+    do = "Use scaled_dot_product_attention in the model, or call it outside the emulation."
     return raised(UnsupportedSpec, message(asked, allowed, do), mode.text)
 
 

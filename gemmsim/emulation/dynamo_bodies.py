@@ -55,8 +55,8 @@ def refuse_steps() -> None:
     if _in_body(tracer()):
         asked = "a step of random bits inside torch.utils.checkpoint or another body that torch.compile(fullgraph=True)"
         asked += " follows"
-        allowed = "contexts around the body, and those that are given a step="
-        do = "Open gemmsim.emulate around the body (convert the module that has it), or compile without fullgraph=True."
+        allowed = "contexts around the body, and contexts with a step="
+        do = "Open gemmsim.emulate around the body (or convert its module), or compile without fullgraph=True."
         one_graph_error(ConfigError(message(asked, allowed, do)))
 
 

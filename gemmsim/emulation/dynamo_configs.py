@@ -182,7 +182,7 @@ def problem(text: str, paths: str, root: str, first: str) -> str:
     """
     if first:
         asked = f"emulate with rules over modules: {first} and then {root} called in one context"
-        do = "Give root=, the module that paths are relative to, or a context for each."
+        do = "Give root=, the module that paths are relative to, or use one context for each."
         return message(asked, "one outermost module", do)
     try:
         INTERNED[text].check(paths.split("\n"), root)

@@ -188,7 +188,7 @@ def _of_role(formats: LibraryFormats, call: ProductCall) -> tuple[Product, str]:
 
 _DO = (
     "Record the library's choices and give table=..., name another spec for this module in a rule before the "
-    "library's, or go on with one chain: emulate(..., unknown='chain')."
+    "library's, or plan unknown products as one chain: emulate(..., unknown='chain')."
 )
 
 

@@ -162,7 +162,7 @@ def _draws(value: RowFormats | MapFormats | Cast) -> bool:
 
 def _misplaced(kinds: list[str], families: list[_Family], given: str) -> FormatError:
     if len(families) > 1:
-        allowed, do = "one cast for every step of all of them", "Write a rule for each kind to say more."
+        allowed, do = "one cast for every step of all these operations", "Write one rule per kind to be more specific."
     else:
         allowed, do = f"{families[0].__name__}, its fields, or one cast", "Give formats of these operations."
     return FormatError(message(f"Rule for {', '.join(kinds)}: {given}", allowed, do))

@@ -181,7 +181,7 @@ class Rule:
             asked = f"Rule.from_dict: {', '.join(map(str, unknown))}"
             raise ConfigError(message(asked, "modules, kinds, spec", "Remove the unknown fields."))
         if "spec" in data and "formats" in data:
-            asked = "Rule.from_dict: spec and formats, which say the same"
+            asked = "Rule.from_dict: both spec and formats, which mean the same"
             raise ConfigError(message(asked, "one of them", "Remove formats."))
         modules, kinds = data.get("modules", "*"), data.get("kinds", "*")
         formats = data.get("spec", data.get("formats"))
@@ -332,7 +332,7 @@ class Config:
             if not any(_matcher(rule.modules).match(path) for path in known):
                 near = get_close_matches(rule.modules, known, 3, 0.4) or [path for path in known if path][:3]
                 allowed = f"patterns that match a module of {root}" + (f", such as {', '.join(near)}" if near else "")
-                do = "Paths are relative to the outermost module called; root= says which that is."
+                do = "Paths are relative to the outermost module called; root= names that module."
                 raise ConfigError(message(f"rule for modules {rule.modules!r}", allowed, do))
 
     def to_dict(self) -> dict[str, Any]:
@@ -403,13 +403,13 @@ class Config:
 
     def __str__(self) -> str:
         lines = [f"{rule.modules:24} {rule.kinds:12} {_shown(rule.formats)}" for rule in self.rules]
-        return "\n".join(lines) if lines else "no rules: PyTorch's own products"
+        return "\n".join(lines) if lines else "no rules: native PyTorch products"
 
 
 def made_inside(what: str) -> Exception:
     """``ConfigError`` about a value that compiled code makes or gets, and cannot follow."""
-    allowed = "strings, numbers, None, lists, tuples and mappings, and rules, formats, specs and configs made outside"
-    do = "Make it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
+    allowed = "strings, numbers, None, lists, tuples and mappings, and rules, formats, specs, configs created outside"
+    do = "Create it outside: config = gemmsim.emulation.Config.of(...), then emulate(config) inside."
     return raised(ConfigError, message(f"{what} inside compiled code", allowed, do))
 
 
@@ -467,7 +467,7 @@ def _rule(entry: object) -> Rule:
 #: What formats may be, for messages.
 _FORMATS = (
     "a spec string, GemmSpec, accumulator (gemmsim.acc), format, QAffineFormats, a recipe (gemmsim.recipes) or its "
-    "word, a library (gemmsim.libraries), a mapping of roles {'fprop': spec, ...}, None for PyTorch's own products"
+    "word, a library (gemmsim.libraries), a mapping of roles {'fprop': spec, ...}, None for native PyTorch products"
 )
 
 
@@ -522,7 +522,7 @@ def _formats(formats: RuleFormats) -> QAffineFormats | LibraryFormats | None:
         unknown = sorted(set(formats) - set(_ROLES))
         if unknown or not formats:
             asked = f"formats of roles {', '.join(map(repr, unknown)) or 'none'}"
-            raise ConfigError(message(asked, ", ".join(_ROLES), "Name the roles to emulate; others are PyTorch's."))
+            raise ConfigError(message(asked, ", ".join(_ROLES), "Name the roles to emulate; others stay native."))
         found = QAffineFormats(**dict(formats), bias_sum="torch")
     else:
         found = replace(QAffineFormats.of(formats), bias_sum="torch")

@@ -104,7 +104,7 @@ def _step(path: str, stored: Mapping[str, Any], arithmetic: Arithmetic | None) -
     except (TypeError, KeyError, SeedError):
         before, step = None, 0
     if before is None or before != now:
-        asked = f"load_state_dict: module {path!r} was converted with {before}, now with {now}"
+        asked = f"load_state_dict: module {path!r} was converted with {before}, and now with {now}"
         do = "Convert the model with the same config and seed before its state is loaded."
         raise ConfigError(message(asked, "the same config and seed", do))
     return step

@@ -182,8 +182,8 @@ class Binary8Format(MagnitudeFormat):
         beyond = {
             Binary8Policy.SATURATE_INFTY: "infinity, in every rounding",
             Binary8Policy.SATURATE_PROPAGATE: "saturates; infinities stay",
-            Binary8Policy.SATURATE_MAXFLOAT: "saturates, infinities too; the code of infinity is never a result",
-            Binary8Policy.SATURATE_MAXFLOAT2: "saturates, infinities too",
+            Binary8Policy.SATURATE_MAXFLOAT: "saturates, including infinities; the code of infinity is never a result",
+            Binary8Policy.SATURATE_MAXFLOAT2: "saturates, including infinities",
         }[self.policy]
         lines = [
             f"{self}: 8-bit float by the rules before P3109 v4.0",

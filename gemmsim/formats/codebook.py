@@ -468,6 +468,6 @@ def _reals(name: str, usage: str, text: str) -> tuple[float, ...]:
     found = []
     for part in text.split(","):
         if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", part) is None:
-            raise format_error(f"format {name!r}: {part!r} is no number", usage, "Write decimal numbers.")
+            raise format_error(f"format {name!r}: {part!r} is not a number", usage, "Write decimal numbers.")
         found.append(float(part))
     return tuple(found)

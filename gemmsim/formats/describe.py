@@ -44,7 +44,7 @@ def describe_fixed(fmt: FixedFormat) -> str:
         f"  max {number_text(fmt.max_fraction)}, min {number_text(fmt.min_fraction)}, "
         f"multiples of {number_text(_power(-fmt.frac))}\n"
         "  no infinity, no NaN, no -0\n"
-        "  beyond max or min: saturates, infinities too"
+        "  beyond max or min: saturates, including infinities"
     )
 
 

@@ -86,7 +86,7 @@ def _architecture(arch: str) -> str:
         f"{asked}Architectures allowed: {', '.join(ARCHITECTURES)}, or a chip of these ({chips}, ...; all: "
         "gemmsim.hardware.CHIPS).\n"
         "  For a chip of your own use fused(n, kept, out), such as 'bf16 : fused(16, 25, fp32/rtz)': a step adds n "
-        "products and the register, each cut kept bits below the largest, and rounds to out."
+        "products and the accumulator, each truncated kept bits below the largest, and rounds to out."
     )
 
 

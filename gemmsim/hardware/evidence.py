@@ -69,8 +69,8 @@ class Source:
         if self.evidence == Evidence.REPLAYED:
             return f"equal to a model that replays silicon ({self.by}){notes}; rule: {self.rule}"
         if self.evidence == Evidence.RULE:
-            return f"no vectors, not silicon: by the rule of its neighbours: {self.rule}{notes}"
-        return f"model only, not silicon: {self.rule}{notes}"
+            return f"no test vectors, not compared with silicon; assumed from related instructions: {self.rule}{notes}"
+        return f"model only, not compared with silicon: {self.rule}{notes}"
 
 
 MMASIM = "MMA-Sim (arXiv:2511.10909)"
@@ -129,7 +129,9 @@ _FEATURES = {
     ("ampere", "f64"): ("A100", 11),
 }
 #: FP8 by mma.sync on chips without a unit for it: no publication has the rule.
-_OWN_RULE = "what NVIDIA's compiler makes of it (NVRTC 13.0), and recorded outputs of m16n8k32 with e4m3 and e5m2"
+_OWN_RULE = (
+    "the code that NVIDIA's compiler generates (NVRTC 13.0), and recorded outputs of m16n8k32 with e4m3 and e5m2"
+)
 _WITHOUT_UNIT = (("hopper", "mma"), ("blackwell", "mma"))
 
 

@@ -105,7 +105,7 @@ class FusedBlock(Model):
     @property
     def _cut(self) -> str:
         least = "" if self.least == LEAST_EXPONENT else f" (at least {self.least})"
-        return f"cut at F = {self.kept} below the largest exponent{least}"
+        return f"truncated F = {self.kept} bits below the largest exponent{least}"
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class TwoBlocks(FusedBlock):
     @property
     def words(self) -> str:
         return (
-            "operands to binary16; k mod 4 in {0, 1}, then {2, 3}, from +0, "
-            f"each {self._cut}, exact sum, {self.out}; then c added, to nearest"
+            "operands converted to binary16; k mod 4 in {0, 1}, then {2, 3}, starting from +0, "
+            f"each {self._cut}, exact sum, {self.out}; then c is added, rounded to nearest"
         )
 
 
@@ -157,7 +157,7 @@ class ExactSum(Model):
 
     @property
     def words(self) -> str:
-        return f"exact sum with the register, one rounding, {self.out}"
+        return f"exact sum with the accumulator, one rounding, {self.out}"
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class PairwiseTree(Model):
 
     @property
     def words(self) -> str:
-        return f"binary32 tree of {self.products}, to nearest, subnormals flushed"
+        return f"binary32 tree of {self.products} products, rounded to nearest, subnormals flushed"
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ class FlooredSum(Model):
 
     @property
     def words(self) -> str:
-        apart = ", even and odd apart" if self.halves else ""
-        floors = f"total floored to {self.total_bits}, c to {self.addend_bits}, their sum to {self.sum_bits} bits"
-        return f"cut at F = {self.kept}{apart}; {floors}; rne"
+        apart = ", even and odd products separately" if self.halves else ""
+        floors = f"sum floored to {self.total_bits} bits, c to {self.addend_bits}, their total to {self.sum_bits}"
+        return f"truncated at F = {self.kept} bits{apart}; {floors}; rne"
 
 
 @dataclass(frozen=True)

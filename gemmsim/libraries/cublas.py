@@ -118,13 +118,13 @@ class CublasLt(Library):
             raise library_error(
                 f"{call} on {profile.key}, which the library rejects",
                 f"N and K that are multiples of {row.multiple} with {call.a}",
-                "Fill the operands up with zeros.",
+                "Pad the operands with zeros.",
             )
         if call.M % row.multiple_of_m:
             raise UnknownPlan(
-                f"{call} on {profile.key}: nothing was measured with such an M",
+                f"{call} on {profile.key}: no product with such an M was measured",
                 f"M that is a multiple of {row.multiple_of_m} with {call.a}",
-                "Fill the rows up with zeros: they do not change the others, but may change the configuration.",
+                "Pad with rows of zeros: they do not change the other rows, but may change the configuration.",
             )
         source, level = "config", SILICON
         if split is not None:
@@ -143,7 +143,7 @@ class CublasLt(Library):
         sources = self._sources[order.family]
         if self.is_assumed:
             sources = (
-                f"measured as {self._profile.key}; {' '.join(self._target.names)} is assumed to be like it",
+                f"measured as {self._profile.key}; {' '.join(self._target.names)} is assumed to behave the same",
                 *sources,
             )
         words = (*order.words, *(("then rounded: " + result_text(call)[4:],) if call.out != "fp32" else ()))
@@ -154,8 +154,8 @@ class CublasLt(Library):
     def _changes(self, call: Call) -> tuple[str, ...]:
         space = f"a workspace other than {self._target.workspace} bytes (0: never split)"
         return (
-            f"would change it: another M, N or K, layout or alignment below 16 bytes; {space};",
-            "another GPU, also one with another number of SMs; another version; cublasGemmEx, which chooses by itself",
+            f"may change with: another M, N or K, layout or alignment below 16 bytes; {space};",
+            "another GPU, also one with another number of SMs; another version; cublasGemmEx, which chooses itself",
         )
 
     def _assumed(self, call: Call) -> Plan | None:
@@ -200,7 +200,7 @@ class CublasLt(Library):
         row = self._unsplit(call)
         if row is None:
             raise UnknownPlan(
-                f"{call} on {self._profile.key} with split={shown(split)}: which family it is does not follow",
+                f"{call} on {self._profile.key} with split={shown(split)}: the family cannot be determined",
                 "split for FP8 operands, which are always of one family",
                 "Give the configuration: config=...",
             )
@@ -319,7 +319,7 @@ def _known_version(gpu: str, version: Any) -> str:
     raise library_error(
         f"cuBLASLt {version} on {gpu}, which was not measured",
         ", ".join(measured),
-        f"To take it for like {newest(measured)}: version={newest(measured)!r}, assume_version={version!r}.",
+        f"To treat it as {newest(measured)}: version={newest(measured)!r}, assume_version={version!r}.",
     )
 
 
@@ -337,7 +337,7 @@ def _read_split(split: Any) -> tuple[int, str | None]:
     raise library_error(
         f"split={shown(split)}",
         "1, or (slices, layout) with 2 slices or more: (4, 'contiguous'), (4, 'serial'), (4, 'pairwise')",
-        "Leave it out where a table or a configuration says it.",
+        "Leave it out if a table or a configuration gives it.",
     )
 
 

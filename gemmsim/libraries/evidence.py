@@ -10,8 +10,8 @@ UNVERIFIED = "unverified"
 LEVELS = (SILICON, INFERRED, UNVERIFIED)
 MEANINGS = {
     SILICON: "calls of this family on this GPU and library were compared with the rule bit for bit",
-    INFERRED: "each part was compared with a chip, this combination was not",
-    UNVERIFIED: "a rule of naming or symmetry that nobody has observed on a chip",
+    INFERRED: "each part was compared with a chip, but this combination was not",
+    UNVERIFIED: "a rule of naming or symmetry that was not observed on a chip",
 }
 
 

@@ -110,7 +110,7 @@ def _nvjet(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Orde
         evidence = weakest(evidence, UNVERIFIED)
     text = f"splitk({slices}, {text}, fp32, grain={stage.block}, share=floor)"
     cut = (
-        f"K is cut into {slice_count(K, slices, floored)} contiguous slices of up to {floored} terms",
+        f"K is divided into {slice_count(K, slices, floored)} contiguous slices of up to {floored} terms",
         f"each slice is one chain, k ascending: {words}",
         "partial sums in fp32, added in the order of the slices",
     )
@@ -135,7 +135,7 @@ def _cutlass(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Or
     stage = _stage(call, config, profile, "cutlass")
     chain = _chain(call, config, profile, "cutlass", stage.step)
     text = chain.chain.replace("{first}", str(stage.block))
-    words = f"{_chain_words(call, chain)}; the terms left over by blocks of {stage.block} come first"
+    words = f"{_chain_words(call, chain)}; the remainder modulo blocks of {stage.block} comes first"
     evidence = weakest(chain.evidence, stage.evidence)
     if slices == 1:
         return Order(text, "cutlass", (f"one chain over K: {words}",), evidence)
@@ -153,7 +153,7 @@ def _cutlass(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Or
         )
     reduce, how = _MERGES["compute" if call.out == "fp32" else merge.how]
     cut = (
-        f"K is cut into {slice_count(K, slices, length)} contiguous slices of up to {length} terms",
+        f"K is divided into {slice_count(K, slices, length)} contiguous slices of up to {length} terms",
         f"each slice is one chain: {words}",
         how.format(out=call.out),
     )
@@ -184,7 +184,7 @@ def _gemmsn(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Ord
         known = ", ".join(str(one) for algo, one in profile.gemmsn if algo == config.ALGO_ID)
         raise _unknown(call, config, profile, f"CUSTOM_OPTION {option}", f"CUSTOM_OPTION {known}")
     text = f"chunked({found.run}, fp32)" if found.run else "fp32"
-    words = [f"runs of {found.run} terms from +0, added in order" if found.run else "one sum, k ascending"]
+    words = [f"chunks of {found.run} terms from +0, added in order" if found.run else "one sum, k ascending"]
     if found.threads > 1:
         text = f"splitk({found.threads}, {text}, fp32)"
         words.insert(0, f"{found.threads} threads, each with a contiguous part of K")
@@ -234,8 +234,8 @@ def _lanes(row: GemvRow, length: int) -> tuple[str, tuple[str, ...]]:
     runs = f", width={width}" if width > 1 else ""
     halves = row.combine == "halves"
     text = f"interleaved({row.lanes}, {inner}{', halves' if halves else ''}{runs})"
-    each = "every term in turn" if width == 1 else f"runs of {width} adjacent terms in turn"
-    meet = "sums of the lanes meet by halves" if halves else "sums of the lanes added in order"
+    each = "every term in turn" if width == 1 else f"groups of {width} adjacent terms in turn"
+    meet = "sums of the lanes added by halves" if halves else "sums of the lanes added in order"
     return text, (f"{row.lanes} lanes take {each}", *chunks, meet)
 
 
@@ -244,7 +244,7 @@ def _dot(call: Call, config: Config, profile: Profile, row: FamilyRow) -> Order:
     width = 2 if call.N == 1 else 1
     inner, runs = ("interleaved(2, fp32)", ", width=2") if width == 2 else ("fp32", "")
     text = f"interleaved(128, {inner}, halves{runs})"
-    words = [f"128 threads take {'pairs of terms' if width == 2 else 'every term'} in turn, sums meet by halves"]
+    words = [f"128 threads take {'pairs of terms' if width == 2 else 'every term'} in turn, sums added by halves"]
     if config.slices > 1:
         words.insert(0, f"{config.slices} blocks take tiles of {128 * width} terms in turn")
         words.append("a second kernel adds the blocks: 128 threads in order, twice by halves, 4 lanes in order")
@@ -293,7 +293,7 @@ _FAMILIES: dict[str, Callable[[Call, Config, Profile, FamilyRow], Order]] = {
 def _check_vector(call: Call, config: Config, profile: Profile) -> None:
     """UnknownPlan for a product of two matrices, which the kernels of vectors do not compute."""
     if call.M > 1 and call.N > 1:
-        raise _unknown(call, config, profile, "a product of two matrices by kernels of vectors", "M = 1 or N = 1")
+        raise _unknown(call, config, profile, "a product of two matrices by a matrix-vector kernel", "M = 1 or N = 1")
 
 
 def _stage(call: Call, config: Config, profile: Profile, family: str) -> StageRow:
@@ -325,7 +325,7 @@ def _chain_text(call: Call, row: ChainRow) -> str:
 
 
 def _chain_words(call: Call, row: ChainRow) -> str:
-    promoted = ", every 128 terms a chain of their own, added in fp32" if row.promoted and not call.fast else ""
+    promoted = ", each 128 terms a separate chain, added in fp32" if row.promoted and not call.fast else ""
     return f"instructions of {row.step} products{promoted}"
 
 

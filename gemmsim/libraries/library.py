@@ -109,7 +109,7 @@ class Library:
     def _make(self, call: Call, config: Any, split: Any, assume: str | None) -> Plan:
         check_assume(assume)
         if config is not None and split is not None:
-            raise library_error("config and split", "one of them", "Leave split out: SPLITK_NUM says it.")
+            raise library_error("config and split", "one of them", "Leave split out: SPLITK_NUM gives it.")
         try:
             return self._find(call, None if config is None else read_config(config), split)
         except UnknownPlan:
@@ -135,7 +135,7 @@ class Library:
         call = read_call(M, N, K, a, b, out, fast_accumulation)
         found = self._assumed(call)
         if found is None:
-            do = "Give the product a spec of its own."
+            do = "Give the product its own spec."
             raise UnknownPlan(f"{self}: {call} as one chain", "operands that the library was seen to multiply", do)
         return found
 
@@ -192,7 +192,7 @@ class Library:
 def check_assume(assume: Any) -> None:
     """LibraryError for what is no assumption."""
     if assume not in ASSUMPTIONS:
-        raise library_error(f"assume={assume!r}", "'chain', or None", "Leave it out: what is unknown is an error then.")
+        raise library_error(f"assume={assume!r}", "'chain', or None", "Leave it out: unknown products are then errors.")
 
 
 def _is_exact(value: Any) -> bool:

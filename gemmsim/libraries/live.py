@@ -189,7 +189,7 @@ def here(gpu: str | None = None, version: str | None = None, *, workspace: int =
 
     Args:
         gpu, version: the profile that says what configurations mean. The default is that of this machine. Another one
-            is assumed to be like it; evidence is at most "inferred" then.
+            is assumed to behave the same; evidence is at most "inferred" then.
         workspace: bytes that the caller allows.
 
     Raises:
@@ -210,7 +210,7 @@ def here(gpu: str | None = None, version: str | None = None, *, workspace: int =
         raise library_error(
             f"{machine.name} ({machine.capability}, {machine.sms} SMs), which was not measured",
             names,
-            "Name the profile to take it for: gemmsim.libraries.here('h100').",
+            "Name the profile to use for it: gemmsim.libraries.here('h100').",
         )
     asked = check_version("version", version) if version is not None else running
     found = matching(asked, measured) or [one for one in measured if is_prefix(one, asked) or is_prefix(asked, one)]
@@ -218,7 +218,7 @@ def here(gpu: str | None = None, version: str | None = None, *, workspace: int =
         raise library_error(
             f"cuBLASLt {asked} on {chosen_gpu}, which was not measured",
             ", ".join(measured),
-            f"Name the profile to take it for: gemmsim.libraries.here({chosen_gpu!r}, {newest(measured)!r}).",
+            f"Name the profile to use for it: gemmsim.libraries.here({chosen_gpu!r}, {newest(measured)!r}).",
         )
     profile = newest(found)
     like = is_prefix(running, profile) or is_prefix(profile, running)

@@ -16,9 +16,9 @@ SOURCES = {
     "config": "the caller gave the configuration",
     "table": "a recorded table has this call",
     "live": "the library on this machine was asked",
-    "bound": "a recorded bound says that no such call is split",
+    "bound": "a recorded bound says that such calls are not split",
     "explicit": "the caller gave the number of slices",
-    "assumed": "nothing is known of this call: one chain was assumed, as asked",
+    "assumed": "this call is unknown: one chain was assumed, as requested",
     "rule": "the library's source has one rule for every shape",
 }
 

@@ -25,7 +25,7 @@ _HALF = ("fp16", "bf16")
 _BY = {
     "vllm": "vLLM with VLLM_BATCH_INVARIANT=1",
     "thinking-machines": "batch_invariant_ops by Thinking Machines (commit 3d56b5a9)",
-    "triton": "a persistent Triton kernel, as older versions of vLLM have it",
+    "triton": "a persistent Triton kernel, as in older versions of vLLM",
 }
 
 
@@ -68,7 +68,7 @@ class BatchInvariant(Library):
             raise UnknownPlan(f"{call} by {self}", known, "Emulate the product with a spec of your own.")
         if self.calls_cublas and (min(call.M, call.N) <= 16 or call.M % 8 or call.N % 8 or call.K % 8):
             raise UnknownPlan(
-                f"{call} by {self}, which leaves the choice of kernels for it to cuBLAS",
+                f"{call} by {self}, which lets cuBLAS choose the kernel",
                 "M and N above 16, M, N and K multiples of 8: one chain",
                 "Record the configurations with workspace 0 (gemmsim library record), or ask for assume='chain'.",
             )
@@ -85,10 +85,10 @@ class BatchInvariant(Library):
         twice = self.by == "thinking-machines" and call.out not in ("fp16", "e4m3")
         out = f"fp16 -> {call.out}" if twice else call.out
         text = f"{call.a} : hw({self.arch}, {_UNITS.get(self.arch, 'mma')}, {call.a}) -> {out}"
-        rounded = "then rounded to fp16 first, past 65504 to infinity" if twice else f"then rounded to {call.out}"
+        rounded = "then rounded to fp16 first, above 65504 to infinity" if twice else f"then rounded to {call.out}"
         words = ("one chain over K, blocks of k ascending, in fp32", rounded)
-        sources = (f"{_BY[self.by]}: its source was read; nothing was compared on a chip",)
-        changes = ("would change it: another GPU or version; not the shape",)
+        sources = (f"{_BY[self.by]}: from its source code; not compared on a chip",)
+        changes = ("may change with: another GPU or version; not with the shape",)
         return Plan(text, "chain", None, evidence, source, 0, call, str(self), words, sources, changes)
 
 
@@ -126,7 +126,7 @@ class CutlassSplitK(Library):
             known = "fp16 or bf16 operands of one format, output of the same format or fp32"
             raise UnknownPlan(f"{call} by {self}", known, "Emulate the product with a spec of your own.")
         chain = f"hw({self.arch}, mma, {call.a}, first={self.block})"
-        words: tuple[str, ...] = (f"one chain over K; the terms left over by blocks of {self.block} come first",)
+        words: tuple[str, ...] = (f"one chain over K; the remainder modulo blocks of {self.block} comes first",)
         if self.slices > 1:
             grain = 64 if call.K % 64 == 0 else 8
             length = slice_length(call.K, self.slices, grain)
@@ -134,8 +134,8 @@ class CutlassSplitK(Library):
             chain = f"splitk({self.slices}, {chain}, {_arguments(self.mode, partial)}, grain={grain})"
             cut = f"{slice_count(call.K, self.slices, length)} contiguous slices of up to {length} terms"
             words = (cut, *words, _MEETING[self.mode].format(partial=partial))
-        sources = ("CUTLASS: the order is that of its source; nothing was compared on a chip",)
-        changes = ("would change it: another K, tile, number of slices or workspace; stream-K is another order",)
+        sources = ("CUTLASS: the order is from its source code; not compared on a chip",)
+        changes = ("may change with: another K, tile, number of slices or workspace; stream-K uses another order",)
         text = f"{call.a} : {chain} -> {call.out}"
         return Plan(text, "cutlass", None, INFERRED, "rule", 0, call, str(self), words, sources, changes)
 
@@ -204,7 +204,7 @@ def cutlass_splitk(
     """
     if type(slices) is not int or not 1 <= slices <= 65535:
         raise library_error(
-            f"cutlass_splitk: slices={shown(slices)}", "an integer from 1 to 65535", "1 splits nothing."
+            f"cutlass_splitk: slices={shown(slices)}", "an integer from 1 to 65535", "1 means no split."
         )
     if mode not in _MEETING:
         raise library_error(f"cutlass_splitk: mode={shown(mode)}", "'serial' or 'parallel'", "Give one of them.")
@@ -255,5 +255,5 @@ def _check_no_configuration(library: Library, config: Any, split: Any) -> None:
     """LibraryError for a configuration, which these libraries do not have."""
     if config is not None or split is not None:
         raise LibraryError(
-            f"{library} with config or split; allowed: neither.\n  One rule holds for every shape: leave them out."
+            f"{library} with config or split; allowed: neither.\n  One rule applies to every shape: leave them out."
         )

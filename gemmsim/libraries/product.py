@@ -44,7 +44,7 @@ def matmul(library: str, plan: Callable[..., Plan], a: Tensor, b: Tensor, out_dt
         raise UnknownPlan(
             f"{library}: batched operands of shapes {tuple(a.shape)} and {tuple(b.shape)}",
             "products of two matrices",
-            "Multiply one matrix at a time where that is the call that was measured.",
+            "Multiply one matrix at a time if that is the measured call.",
         )
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0] or a.device != b.device:
         shapes = f"{tuple(a.shape)} on {a.device} and {tuple(b.shape)} on {b.device}"

@@ -253,7 +253,7 @@ def read_profile(file: str, text: str) -> Profile:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _wrong(file, f"no JSON: {error}") from None
+        raise _wrong(file, f"not valid JSON: {error}") from None
     if not isinstance(data, dict):
         raise _wrong(file, f"a {type(data).__name__}, not an object")
     extra = sorted(data.keys() - _HEAD.keys() - _LISTS.keys())

@@ -138,7 +138,7 @@ def _check_options(library: Any, torch_version: Any, assume: Any) -> bool:
         do = "Try gemmsim.libraries.cublaslt('h100-pcie', version='12.8', workspace=1 << 20)."
         raise library_error(f"scaled_mm: library={shown(library)}", "an object of gemmsim.libraries", do)
     if assume not in (None, "separate"):
-        do = "Leave it out: what nobody has measured is an error then."
+        do = "Leave it out: unmeasured products are then errors."
         raise library_error(f"scaled_mm: assume={shown(assume)}", "'separate', or None", do)
     found = re.match(r"(\d+)\.(\d+)(\.|\+|$)", torch_version) if isinstance(torch_version, str) else None
     if found is None:
@@ -161,7 +161,7 @@ def _result(call: ScaledCall, out: Tensor | None, library: Library, split: Any, 
     M, N, K = call.shape
     if out is not None and out.shape != (M, N):
         if out.numel():
-            text = f"scaled_mm: out of shape {tuple(out.shape)} was resized to {(M, N)}, as PyTorch does it"
+            text = f"scaled_mm: out of shape {tuple(out.shape)} was resized to {(M, N)}, as in PyTorch"
             warnings.warn(text, UserWarning, stacklevel=4)
         out.resize_(M, N)
     if 0 in (M, N, K):

@@ -20,7 +20,7 @@ _FLOAT8 = (_E4M3, _E5M2)
 _OUTPUTS = (torch.float32, torch.bfloat16, torch.float16, *_FLOAT8)
 #: cuBLASLt takes sizes and leading dimensions of float8 operands that are multiples of this.
 _MULTIPLE = 16
-_SEPARATE = "Give assume='separate' for separate steps in float32, which nobody has compared with a GPU"
+_SEPARATE = "Give assume='separate' for separate steps in float32, which were not compared with a GPU"
 
 
 class RejectedCall(LibraryError, RuntimeError):
@@ -96,7 +96,7 @@ def _check_kinds(call: ScaledCall, out: Any) -> None:
     for name, value in named:
         optional = name in ("bias", "scale_result", "out")
         if not isinstance(value, Tensor) and not (optional and value is None):
-            do = "Make factors by torch.tensor(1.0)."
+            do = "Create factors with torch.tensor(1.0)."
             raise DTypeError(message(f"scaled_mm: {name}={shown(value)}", "a tensor", do))
     if not isinstance(call.dtype, torch.dtype):
         raise DTypeError(message(f"scaled_mm: out_dtype={shown(call.dtype)}", "a torch dtype", "Try torch.bfloat16."))
@@ -145,10 +145,10 @@ def _check_result_scale(call: ScaledCall) -> None:
 def _check_sizes(call: ScaledCall) -> None:
     _, columns, terms = call.shape
     if call.bias is not None and call.bias.numel() != columns:
-        raise _rejected(f"a bias of {call.bias.numel()} elements", f"{columns}, one a column", "Reshape it.")
+        raise _rejected(f"a bias of {call.bias.numel()} elements", f"{columns}, one per column", "Reshape it.")
     for name, size in (("K", terms), ("N", columns)):
         if size % _MULTIPLE:
-            do = "Fill the operands up with zeros."
+            do = "Pad the operands with zeros."
             raise _rejected(f"{name} = {size}", f"multiples of {_MULTIPLE} for K and N", do)
 
 
@@ -175,10 +175,10 @@ def check_layouts(call: ScaledCall, assume: str | None) -> None:
     """
     a, b = call.input, call.mat2
     if not (a.is_contiguous() or is_rows(a) or not is_columns(a)):  # PyTorch copies what is neither, row by row
-        raise _rejected(f"input with strides {a.stride()}", "rows one after the other", "Try input.contiguous().")
+        raise _rejected(f"input with strides {a.stride()}", "contiguous rows", "Try input.contiguous().")
     if not (b.t().is_contiguous() or is_columns(b)):
         do = "Give weight.t() of a contiguous weight (N, K)."
-        raise _rejected(f"mat2 with strides {b.stride()}", "columns one after the other", do)
+        raise _rejected(f"mat2 with strides {b.stride()}", "contiguous columns", do)
     for name, leading in (("input", _leading(a)), ("mat2", _leading(b.t()))):
         if leading % _MULTIPLE:
             asked = f"{name} with {leading} elements from one row or column to the next"

@@ -224,7 +224,7 @@ def different(place: str, call: Call, one: Config, other: Config) -> TableError:
     """The error of a call with two configurations."""
     return table_error(
         f"{place}: {call} with {other}, elsewhere with {one}",
-        "one configuration a call",
+        "one configuration per call",
         "Two recordings were merged: record again, or keep one of them.",
     )
 

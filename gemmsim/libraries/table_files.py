@@ -125,7 +125,7 @@ def _from_lines(text: str, name: str) -> Table:
     if rows is not None and rows != len(made):
         raise _damaged(name, f"{len(made)} rows, by its header {rows}")
     if digest is not None and digest != digest_of(lines[1:]):
-        raise _damaged(name, "the rows are not those of the digest in its header")
+        raise _damaged(name, "the rows do not match the checksum in its header")
     known: dict[Call, Config] = {}
     for number, row in enumerate(made, 2):
         if known.setdefault(row.call, row.config) != row.config:
@@ -138,9 +138,9 @@ def _object(line: str, place: str, needed: dict[str, type], optional: dict[str, 
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise table_error(f"{place}: no JSON: {error}", "one object a line", "The file may be cut off.") from None
+        raise table_error(f"{place}: not valid JSON: {error}", "one object per line", "It may be incomplete.") from None
     if not isinstance(found, dict):
-        raise table_error(f"{place}: a {type(found).__name__}", "one object a line", "Record the table again.")
+        raise table_error(f"{place}: a {type(found).__name__}", "one object per line", "Record the table again.")
     unknown = sorted(found.keys() - needed.keys() - optional.keys())
     missing = sorted(needed.keys() - found.keys())
     wrong = [key for key, kind in (needed | optional).items() if key in found and type(found[key]) is not kind]
@@ -213,10 +213,10 @@ def _from_columns(raw: bytes, name: str) -> Table:
     count = len(columns["M"])
     shapes = [column.shape[:1] == (count,) for column in columns.values()]
     if not all(shapes) or columns["config"].shape != (count, len(Config._fields)) or rows not in (None, count):
-        raise _damaged(name, "columns of different lengths, or not as many rows as its header says")
+        raise _damaged(name, "columns of different lengths, or with a different number of rows than its header says")
     for key in _COLUMNS:
         if columns[key].dtype.kind not in "iub":
-            raise _damaged(name, f"column {key} holds no integers")
+            raise _damaged(name, f"column {key} does not hold integers")
     return columns_table(header, columns, name)
 
 
@@ -232,7 +232,7 @@ def columns_table(header: Header, columns: dict[str, Any], name: str, bounds: An
             raise _damaged(name, f"{key} outside 1 to {LARGEST}")
     for key in ("a", "b", "out"):
         if wide[key].size and not 0 <= wide[key].min() <= wide[key].max() < len(FORMATS):
-            raise _damaged(name, f"column {key} names no format")
+            raise _damaged(name, f"column {key} does not name a format")
     formats = (wide["a"] * 8 + wide["b"]) * 8 + wide["out"]
     first = (wide["M"] << 32 | wide["N"]).astype(np.uint64)
     second = (wide["K"] << 10 | formats << 1 | (wide["fast"] != 0)).astype(np.uint64)

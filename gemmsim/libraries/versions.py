@@ -22,7 +22,7 @@ def check_version(argument: str, version: object) -> str:
     raise library_error(
         f"{argument}={shown(version)}",
         "one to four numbers between dots, as text: '13', '13.1', '13.1.1'",
-        "torch.backends.cuda and pip list nvidia-cublas tell the version that is installed.",
+        "torch.backends.cuda and pip list nvidia-cublas show the installed version.",
     )
 
 

@@ -27,7 +27,9 @@ def programs(accumulator: Accumulator, group: int | None = None) -> tuple[Progra
         if isinstance(one, Refusal):
             return one
         if one.scheduled is not None and isinstance(accumulator, Palette):
-            return Refusal(f"{member} in a palette, whose members read terms in one order and add totals in order")
+            return Refusal(
+                f"{member} in a palette, whose members read terms in one order and add partial sums in order"
+            )
         found.append(one)
     return tuple(found)
 
@@ -51,7 +53,7 @@ def program(accumulator: Accumulator, group: int | None = None) -> Program | Ref
             continue
         wrapper = wrapper_of(accumulator, group)
         if wrapper is None:
-            return Refusal(f"accumulator {accumulator} is not made of sequential runs")
+            return Refusal(f"accumulator {accumulator} is not made of sequential chunks")
         if isinstance(accumulator, Shuffled):
             if wrappers:
                 return Refusal(f"{accumulator} inside another accumulator: a permutation comes outermost and once here")
@@ -59,15 +61,17 @@ def program(accumulator: Accumulator, group: int | None = None) -> Program | Ref
         wrappers.append(wrapper)
         accumulator = accumulator.inner  # type: ignore[attr-defined]
     if len(wrappers) > MAX_WRAPPERS:
-        return Refusal(f"{len(wrappers)} nested orders and roundings of totals: at most {MAX_WRAPPERS} here")
+        return Refusal(f"{len(wrappers)} nested orders and roundings of partial sums: at most {MAX_WRAPPERS} here")
     return Program(**vars(run), wrappers=tuple(wrappers), shuffle=shuffle, scheduled=scheduled)
 
 
 def _refuses_schedule(accumulator: Accumulator, inner: Accumulator, around: list[Wrapped]) -> Refusal | None:
     """Return why kernels do not follow the schedule of ``accumulator`` inside the wrappers ``around``, or None."""
     if any(wrapper.order != Order.SHUFFLED for wrapper in around):
-        return Refusal(f"{accumulator} inside scaled(...), which takes runs, chunks, slices and pairs of them")
+        return Refusal(
+            f"{accumulator} inside scaled(...), which takes sequential sums, chunks, slices and pairs of them"
+        )
     counts_runs = run_of(inner) is None or isinstance(inner, (Exact, Binned))
     if inner.is_stochastic and counts_runs and not keeps_order(accumulator, inner):
-        return Refusal(f"{inner} with random bits inside {accumulator}, which takes its totals in another order")
+        return Refusal(f"{inner} with random bits inside {accumulator}, which takes its partial sums in another order")
     return None

@@ -136,17 +136,17 @@ def cast_numbers(cast: Cast) -> CastNumbers:
     """Return the numbers of a cast.
 
     Raises:
-        UnsupportedSpec: for a list of values, which is looked up outside the kernels, and for two roundings in a row.
+        UnsupportedSpec: for a list of values, which no kernel looks up, and for two roundings in a row.
     """
     fmt = cast.format
     if cast.via is not None:
         raise UnsupportedSpec(
-            f"{cast} here; allowed: two roundings in a row where totals are combined, and as the output of a product.\n"
+            f"{cast} here; allowed: two roundings in a row where partial sums are combined, and as an output.\n"
             f"  Round twice: to {cast.via}, then to {cast.steps[1]}."
         )
     if isinstance(fmt, CodebookFormat):
         raise UnsupportedSpec(
-            f"{fmt} here; allowed: lists of values as operands, registers and outputs of products, and in quantize.\n"
+            f"{fmt} here; allowed: lists of values as operands, accumulators and outputs, and in quantize.\n"
             "  Use a float, fixed-point or block format for the steps of functions."
         )
     if isinstance(fmt, SupernormalFormat):

@@ -19,7 +19,7 @@ __all__ = ["SUPPORTED", "additions", "least_normals", "refuses"]
 
 #: The supported accumulators, for error messages.
 SUPPORTED = (
-    "registers in a format, kahan, neumaier, two_sum and fast_two_sum, alone or inside chunked, promote, pairwise, "
+    "accumulators in a format, kahan, neumaier, two_sum and fast_two_sum, alone or inside chunked, promote, pairwise, "
     'interleaved, splitk and shuffled, with arithmetic "exact"'
 )
 
@@ -33,13 +33,13 @@ def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
         return Refusal("its steps or its values are looked up or written in Python, outside the kernels")
     if spec.has_blocks:
         return Refusal(
-            "totals of blocks are scaled before they are added, which no kernel watches; count a plain register with "
-            "the same operands"
+            "sums of blocks are scaled before they are added, which no kernel counts; use a plain accumulator "
+            "with the same operands"
         )
     if spec.arithmetic != "exact":
         return Refusal(f'arithmetic="{spec.arithmetic}" rounds each addition twice')
     if spec.out is not None and spec.out.via is not None:
-        return Refusal("its output is rounded twice in a row, which is no addition; leave the output out")
+        return Refusal("its output is rounded twice in a row, which is not an addition; leave the output format out")
     if isinstance(spec.accumulator, Palette):
         return Refusal("a palette has several accumulators; count each of its members")
     refusal = refuses_product(spec, backend)
@@ -51,11 +51,13 @@ def refuses(spec: GemmSpec, backend: str) -> Refusal | None:
 
 def _refuses_run(one: Program) -> Refusal | None:
     if one.hardware is not None and one.hardware.kind != HardwareKind.NONE:
-        return Refusal("a step of a matrix instruction adds several products at once and is no addition of two numbers")
+        return Refusal(
+            "a step of a matrix instruction adds several products at once, which is not an addition of two numbers"
+        )
     if one.method > Method.FAST_TWO_SUM:
         return Refusal(
-            "exact, binned, int and fixed sums do not round where they add; count_overflows counts what leaves the "
-            "range of int and fixed"
+            "exact, binned, int and fixed sums do not round when they add; count_overflows counts overflows of int "
+            "and fixed"
         )
     return None
 

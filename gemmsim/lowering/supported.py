@@ -16,11 +16,11 @@ __all__ = ["refuses"]
 def _refuses_cast(role: str, cast: Cast, register: bool, backend: str) -> Refusal | None:
     fmt = cast.format
     if isinstance(fmt, CodebookFormat):
-        return Refusal(f"{role} {shown(str(cast))}: a list of values, which is looked up outside the kernels")
+        return Refusal(f"{role} {shown(str(cast))}: a list of values, which no kernel looks up")
     if isinstance(fmt, FloatFormat) and not fmt.fits_float64:
         return Refusal(f"{role} {cast}: its values do not fit float64, the widest carrier of the {backend}")
     if isinstance(fmt, FixedFormat) and not fmt.clamp and register:
-        return Refusal(f"{role} {cast}: a register needs bounds; give it bits, fixed(bits,frac) with bits <= 53")
+        return Refusal(f"{role} {cast}: an accumulator needs bounds; give it bits, fixed(bits,frac) with bits <= 53")
     return None
 
 

@@ -66,7 +66,7 @@ class ToMX(torch.autograd.Function):
         alone = len(in_dims) > 4 and in_dims[4] is not None
         if alone or (block_of(fmt).tensor_scale and tensor_scale is None):
             asked = f"mx.to_mx under torch.func.vmap in {block_of(fmt)}: a tensor_scale for each example"
-            do = "Pass tensor_scale, or encode the examples one by one outside of vmap."
+            do = "Pass tensor_scale, or encode each example separately outside of vmap."
             raise MXOperatorError(message(asked, "one tensor_scale for all examples", do))
         place = example_dim("mx.to_mx", x, in_dims[0], dim)
         result: MXTensor = ToMX.apply(x, fmt, place, packing, tensor_scale, act_format)
@@ -199,7 +199,7 @@ def requantize(t: MXTensor, dim: int, fmt: BlockLike | None = None) -> MXTensor:
         (-2, -1)
     """
     if not isinstance(t, MXTensor):
-        raise DTypeError(message(f"mx.requantize: t is a {type(t).__name__}", "an MXTensor", "Make one: mx.to_mx(t)."))
+        raise DTypeError(message(f"mx.requantize: t is a {type(t).__name__}", "an MXTensor", "Use mx.to_mx(t)."))
     meaning = t.format if fmt is None else block_of(fmt)
     values = t.dequantize(torch.float32)
     packing = t.packing if meaning.element.bits == t.format.element.bits else None

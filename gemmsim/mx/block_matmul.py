@@ -78,7 +78,7 @@ def matmul(
     formats = meaning.a, meaning.b
     if any(isinstance(fmt, TENSOR_FORMATS) for fmt in formats):
         asked = f"mx.matmul: {meaning} with an encoded operand"
-        raise SpecError(message(asked, "block floating point beside plain tensors", "Decode the other operand."))
+        raise SpecError(message(asked, "block floating point together with plain tensors", "Decode the other operand."))
     left = _coded("a", a, formats[0], -1, _size(b, formats[1], -2))
     right = _coded("b", b, formats[1], -2, _size(a, formats[0], -1))
     if left.size != right.size:
@@ -171,7 +171,7 @@ def _coded(name: str, x: Any, fmt: Any, dim: int, other: int | None) -> MMOperan
     if isinstance(x, Tensor):
         check_float("mx.matmul", name, x)
         if torch.is_grad_enabled() and x.requires_grad:
-            allowed = "tensors without grad beside encoded ones"
+            allowed = "tensors without grad together with encoded ones"
             raise GradError(message(f"mx.matmul: {name} requires grad", allowed, f"Use {name}.detach()."))
         _check_rank(name, x.dim())
         check_device("mx.matmul", x, names=name)

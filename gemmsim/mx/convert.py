@@ -267,4 +267,4 @@ def _check_apart(name: str, *tensors: Tensor) -> None:
     check_out(f"mx.{name}", torch.empty_like(first), first)
     storage = first.untyped_storage().data_ptr()
     if first.numel() and any(t.untyped_storage().data_ptr() == storage for t in others):
-        raise OverlapError(message(f"mx.{name}: out shares memory", "an out of its own memory", "Give a new tensor."))
+        raise OverlapError(message(f"mx.{name}: out shares memory", "an out with its own memory", "Give a new tensor."))

@@ -46,7 +46,7 @@ def dispatch(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         raise MXOperatorError(
             f"{operator} on an MXTensor of {', '.join(formats)}; allowed: products, sums, conversions and operations "
             "on shapes (docs/reference/mx.md lists them).\n"
-            "  Use t.dequantize() for a plain tensor, and gemmsim.mx.to_mx for the way back."
+            "  Use t.dequantize() for a plain tensor, and gemmsim.mx.to_mx to encode again."
         )
     if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling():
         # A wrapper that is made in inference mode cannot be the view of one that was not: PyTorch refuses t() of it.

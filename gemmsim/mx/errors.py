@@ -21,7 +21,7 @@ class MXOperatorError(RuntimeError):
 def no_memory(t: object, what: str) -> MXOperatorError:
     """The error of a method that reads numbers where a tensor of codes has none."""
     return MXOperatorError(
-        f"{what} of {t!r}; allowed: plain tensors, which have their numbers in memory.\n"
+        f"{what} of {t!r}; allowed: plain tensors, which store their numbers.\n"
         f"  Use t.dequantize() for these, or t.codes and t.scales."
     )
 

@@ -54,7 +54,7 @@ def flatten_tensors(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
             }
         taken = sorted(parts.keys() & (plain.keys() | (tensors.keys() - {name})))
         if taken:
-            asked = f"mx.flatten_tensors: {name!r} needs the name {taken[0]!r}, which another tensor has"
+            asked = f"mx.flatten_tensors: {name!r} needs the name {taken[0]!r}, which another tensor already has"
             raise MXFileError(message(asked, "names that are free", "Rename one of the two."))
         plain.update({key: value.detach().contiguous() for key, value in parts.items()})
     return plain, {_NOTE: json.dumps(notes, sort_keys=True)} if notes else {}

@@ -61,7 +61,7 @@ def infer_shape(count: int, shape: Sequence[int]) -> list[int]:
         whole = known > 0 and count % known == 0
     if not whole or list(shape).count(-1) > 1:
         asked = f"MXTensor.view: {count} elements as {tuple(shape)}"
-        raise ShapeError(message(asked, "shapes of as many elements", "Check the sizes."))
+        raise ShapeError(message(asked, "shapes with the same number of elements", "Check the sizes."))
     return [count // known if size == -1 else size for size in shape]
 
 
@@ -84,7 +84,7 @@ def viewed_dim(shape: Sequence[int], dim: int, new: Sequence[int], step: int) ->
         trailing *= new[place]
     if cut is None:
         asked = f"MXTensor.reshape: {tuple(shape)} with blocks along dim {dim} as {tuple(new)}"
-        allowed = f"shapes that keep this dimension, or cut or join it at multiples of {step}"
+        allowed = f"shapes that keep this dimension, or split or join it at multiples of {step}"
         raise ShapeError(message(asked, allowed, "Use t.dequantize().reshape(...), and gemmsim.mx.to_mx again."))
     return cut
 

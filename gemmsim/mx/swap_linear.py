@@ -156,12 +156,12 @@ def _swap(
         if not isinstance(module, nn.Linear):
             return "no linear layer", True
         if isinstance(module, LazyModuleMixin):
-            return "lazy, and without a weight yet", False
+            return "lazy, without a weight yet", False
         if computed := computed_parameter(module):
             return computed, False
         if missing := missing_weight(module):
             return missing, False
-        return ("a forward of its own (filter_fn takes it)", False) if filter_fn is None else ("by filter_fn", True)
+        return ("its own forward (filter_fn can select it)", False) if filter_fn is None else ("by filter_fn", True)
 
     with unchanged_on_error(model):
         found = call_children(visit(model, ""))

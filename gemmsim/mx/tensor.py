@@ -74,7 +74,7 @@ class MXTensor(Tensor):
     packing: str
     act_format: BlockFormat | None
 
-    #: Of the products of PyTorch's operators; a subclass may have another, None is PyTorch's own product.
+    #: Of the products of PyTorch's operators; a subclass may have another, None is a native PyTorch product.
     accumulator: str | None = "fp32"
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]

@@ -72,12 +72,12 @@ def _ends(offs: Tensor | None, count: int | None, total: int) -> list[int]:
     """Where groups end: ``offs``, checked."""
     if offs is None:
         do = "Pass offs, where each group ends."
-        raise ShapeError(message("grouped_mm of a matrix without offs", "offs of one number a group", do))
+        raise ShapeError(message("grouped_mm of a matrix without offs", "offs with one number per group", do))
     if isinstance(offs, MXTensor) or offs.dtype != torch.int32:
         raise DTypeError(message(f"grouped_mm: offs of {offs.dtype}", "int32", "Use offs.int()."))
     if offs.dim() != 1 or (count is not None and offs.shape[0] != count):
         allowed = "one dimension" if count is None else f"shape ({count},)"
-        raise ShapeError(message(f"grouped_mm: offs of shape {tuple(offs.shape)}", allowed, "One number a group."))
+        raise ShapeError(message(f"grouped_mm: offs of shape {tuple(offs.shape)}", allowed, "Give one per group."))
     ends: list[int] = offs.tolist()
     if sorted([0, *ends, total]) != [0, *ends, total]:
         raise ShapeError(message(f"grouped_mm: offs {ends} of {total}", f"ascending, 0 to {total}", "Use cumsum."))

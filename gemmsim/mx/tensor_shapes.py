@@ -79,7 +79,7 @@ def expand(t: MXTensor, size: Sequence[int], *, implicit: bool = False) -> MXTen
     missing = len(given) - t.ndim
     if missing < 0:
         asked = f"MXTensor.expand: {tuple(t.shape)} to {tuple(given)}"
-        raise ShapeError(message(asked, "as many dimensions or more", "Add leading dimensions."))
+        raise ShapeError(message(asked, "the same number of dimensions or more", "Add leading dimensions."))
     new = [t.shape[i - missing] if s == -1 and i >= missing else s for i, s in enumerate(given)]
     if new[t.block_dim] != t.shape[t.block_dim]:
         raise _refuse(t, "expand", "Use t.dequantize().expand(...), and gemmsim.mx.to_mx again.")
@@ -172,9 +172,9 @@ def _check_alike(owner: str, tensors: Sequence[Any]) -> MXTensor:
     first = tensors[0]
     for other in tensors:
         if not (isinstance(first, MXTensor) and isinstance(other, MXTensor)):
-            asked, do = "a plain tensor beside an MXTensor", "Encode it with gemmsim.mx.to_mx."
+            asked, do = "a plain tensor together with an MXTensor", "Encode it with gemmsim.mx.to_mx."
         elif (other.format, other.packing) != (first.format, first.packing):
-            asked = f"{first.format} ({first.packing}) beside {other.format} ({other.packing})"
+            asked = f"{first.format} ({first.packing}) together with {other.format} ({other.packing})"
             do = "Use t.requantize(dim, fmt)."
         elif other.block_dim != first.block_dim:
             asked, do = f"blocks along dims {first.block_dim} and {other.block_dim}", "Use t.requantize(dim)."

@@ -108,10 +108,10 @@ class Conversion:
             if name in converted or _is_converted(module) or not isinstance(module, _PRODUCTS):
                 continue
             if isinstance(module, nn.MultiheadAttention):
-                reason = "its input projection and attention are no layers; gemmsim.nn.QMultiheadAttention has formats"
+                reason = "its input projection and attention are not layers; use gemmsim.nn.QMultiheadAttention"
                 left.append(Left(name, f"{_kind(module)} (all but out_proj)", reason, False))
             else:
-                reason, expected = ("no layer of this converter", True) if why is None else why(name, module)
+                reason, expected = ("this converter has no such layer", True) if why is None else why(name, module)
                 left.append(Left(name, _kind(module), reason, expected))
         return cls(owner, tuple(rows), tuple(left))
 
@@ -161,7 +161,7 @@ class Conversion:
 
     def __str__(self) -> str:
         rows = [(row.name or "(the model)", f"{row.before} -> {row.after}") for row in self.converted]
-        rows += [(row.name or "(the model)", f"{row.kind}: left to PyTorch, {row.why}") for row in self.left]
+        rows += [(row.name or "(the model)", f"{row.kind}: stays native, {row.why}") for row in self.left]
         width = max((len(name) for name, _ in rows), default=0)
         head = f"{self.owner}: {len(self.converted)} converted, {len(self.left)} left"
         return "\n".join([head, *(f"  {name:{width}}  {text}" for name, text in rows)])

@@ -25,7 +25,7 @@ _ATTENTION = nn.MultiheadAttention.forward.__code__
 _LINES = frozenset(line for _, _, line in _ATTENTION.co_lines())
 #: What it reads of ``out_proj``; a parametrised weight is read off the class.
 _READ = ("weight", "bias")
-_DO = "Try gemmsim.nn.call_children(model) once, after layers were put in and before the model runs."
+_DO = "Try gemmsim.nn.call_children(model) once, after inserting layers and before the model runs."
 _tracing = torch._C._get_tracing_state
 _is_traced = torch.compiler.is_dynamo_compiling
 _frame = sys._getframe

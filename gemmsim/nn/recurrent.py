@@ -28,7 +28,7 @@ class _Recurrent(RecurrentModule):
     _owner: str
 
     def _step(self: Any, left: Tensor, states: States, weights: dict[str, Tensor]) -> States:
-        raise TypeError(f"{type(self).__name__} is no recurrent layer; use QLSTM or QGRU")
+        raise TypeError(f"{type(self).__name__} is not a recurrent layer; use QLSTM or QGRU")
 
     def _widths(self: Any) -> tuple[int, ...]:
         return (self.hidden_size,)

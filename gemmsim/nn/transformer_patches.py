@@ -56,7 +56,7 @@ def call_children(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         asked = f"call_children: model={model!r} of type {type(model).__name__}"
-        raise DTypeError(message(asked, "a module", "Try the model that the layers were put into."))
+        raise DTypeError(message(asked, "a module", "Give the model that contains the layers."))
     for outer in model.modules():
         if isinstance(outer, Emulated):
             keep_called(outer)  # which got its class by assignment

@@ -89,7 +89,7 @@ def own_forward(module: nn.Module) -> str:
     An attribute of the instance goes before the method of its class, so it stays where the class is exchanged. Others
     wrap modules so (accelerate's hooks).
     """
-    return "it has a forward of its own (an attribute of the module)" if "forward" in vars(module) else ""
+    return "it has its own forward (an attribute of the module)" if "forward" in vars(module) else ""
 
 
 def refuse_computed(owner: str, module: nn.Module, *names: str) -> None:
@@ -104,8 +104,8 @@ def refuse_own_forward(owner: str, module: nn.Module) -> None:
     """``TypeError`` for a module that computes with a ``forward`` of its own, which no class would replace."""
     if why := own_forward(module):
         asked = f"{owner} of a {type(module).__name__}: {why}"
-        do = "Convert it before it gets one, or open gemmsim.emulate, which reaches its products."
-        raise TypeError(message(asked, "modules that compute what their class says", do))
+        do = "Convert it before, or open gemmsim.emulate, which replaces its products."
+        raise TypeError(message(asked, "modules that use their class's forward", do))
 
 
 def current_weight(module: nn.Module, name: str = "weight") -> Tensor:

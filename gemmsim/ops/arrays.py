@@ -40,7 +40,7 @@ _NDARRAY: Any = getattr(sys.modules.get("numpy"), "ndarray", ())
 ORDINARY = frozenset({Tensor, Parameter, str, int, float, bool, type(None), torch.dtype})
 #: Arguments that a function may write to: they have to be the array's own memory.
 _WRITTEN = ("out", "running_mean", "running_var")
-_ALONE = "tensors alone, or arrays alone"
+_ALONE = "only tensors, or only arrays"
 #: Classes of numpy that are plain arrays. Others mean more than their numbers: masks, units, another product.
 _PLAIN = ("ndarray", "memmap")
 

@@ -77,7 +77,7 @@ class QAttentionFormats:
         if isinstance(spec, cls):
             return spec
         asked = f"attention: spec={spec!r} of type {type(spec).__name__}"
-        do = "Say what each part is: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
+        do = "Name the formats of each part: QAttentionFormats(qk=':e5m10', softmax='e5m10', pv=':e5m10')."
         raise FormatError(message(asked, "QAttentionFormats or None", do))
 
     def softmax_of(self, masked: bool) -> QSoftmaxFormats:

@@ -60,7 +60,7 @@ class Whole:
         if torch.onnx.is_in_onnx_export() and not self._is_torchs_own():
             asked = f"torch.onnx.export(..., dynamo=False) of {self}"
             do = "Give dynamo=True and custom_translation_table=gemmsim.ops.onnx_translations()."
-            raise ExportError(message(asked, "dynamo=True, whose files hold it as an operator of its own", do))
+            raise ExportError(message(asked, "dynamo=True, which stores it as a separate operator", do))
 
 
 def traceable(function: Callable[_P, _R]) -> Callable[_P, _R]:

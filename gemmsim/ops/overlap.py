@@ -26,10 +26,10 @@ def check_out(owner: str, x: Tensor, out: Tensor) -> None:
         raise OverlapError(message(f"{owner}: out is a lazily negated view", "an ordinary tensor", "Use a copy."))
     if _repeats_elements(out):
         asked = f"{owner}: elements of out share memory (shape {tuple(out.shape)}, strides {out.stride()})"
-        raise OverlapError(message(asked, "an out whose elements are distinct", "Leave out away."))
+        raise OverlapError(message(asked, "an out with distinct elements", "Leave out away."))
     if _overlap(x, out):
         asked = f"{owner}: out and x overlap in memory without being the same view"
-        raise OverlapError(message(asked, "out=x, or memory of its own", "Quantize into a new tensor, then copy_."))
+        raise OverlapError(message(asked, "out=x, or separate memory", "Quantize into a new tensor, then copy_."))
 
 
 def _dims(t: Tensor) -> list[tuple[int, int]]:

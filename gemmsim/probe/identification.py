@@ -107,10 +107,12 @@ class Identification:
         lines += [f"  {one}" for one in self.facts]
         if len(self.classes) > 1:
             listed = "; ".join(self.classes[:4])
-            lines.append(f"  {len(self.classes)} classes of outputs: {listed}; this is the one of {list(self.at)}")
+            lines.append(
+                f"  {len(self.classes)} classes of outputs: {listed}; this answer is for the class of {list(self.at)}"
+            )
         if len(self.rows) > 1:
-            lines.append(f"  the same step: {', '.join(self.rows)}")
-        lines += [f"  the bits of {one}" for one in self.plans[:4]]
+            lines.append(f"  instructions with the same step: {', '.join(self.rows)}")
+        lines += [f"  same bits as {one}" for one in self.plans[:4]]
         if self.asked is not None:
             same = "the same bits" if self.difference is None else f"differs: {self.difference}"
             lines.append(f"  compared with {self.asked}: {same}")
@@ -159,9 +161,9 @@ class Identification:
 
 _TITLES = {
     "spec": "spec",
-    "tree": "no spec says this order; along the tree",
-    "order": "the order, with roundings that were not found",
-    "stochastic": "changes from call to call",
+    "tree": "no spec describes this order; a sum along the tree",
+    "order": "the order only; the roundings were not found",
+    "stochastic": "results change from call to call",
     "nothing": "nothing found",
 }
 
@@ -243,11 +245,11 @@ def _search(probing: Probing, trials: Trials) -> Identification:
             if len(tried) >= _MOST:
                 break
     if probing.tree is None:
-        return _result(probing, "nothing", None, f"none of {len(tried)} specs has the same bits", trials)
+        return _result(probing, "nothing", None, f"none of the {len(tried)} specs tried gives the same bits", trials)
     for arithmetic in probing.arithmetics():
         if trials.agrees(_along(probing.tree, arithmetic)):
             return _result(probing, "tree", None, str(arithmetic), trials)
-    return _result(probing, "order", None, f"none of {len(tried)} specs has the same bits", trials)
+    return _result(probing, "order", None, f"none of the {len(tried)} specs tried gives the same bits", trials)
 
 
 def _named(probing: Probing, trials: Trials, spec: GemmSpec, text: str, plans: dict[str, list[str]]) -> Identification:

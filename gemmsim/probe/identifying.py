@@ -195,8 +195,8 @@ class Probing:
             row = 0 if found[0] != 2.0**low else 1
             raise probe_error(
                 f"{self.box.name}: with 2^{low} * 1 at term {(1, K - 1)[row]} and 2^{high} * 0 at term 0, the result "
-                f"is {found[row]:g}: how operands are rounded depends on what stands near them",
-                "products that depend on their own operands alone",
+                f"is {found[row]:g}: the rounding of operands depends on neighbouring elements",
+                "products that depend only on their own operands",
                 "Probe the product behind the conversion to a block format, or compare with a spec.",
             )
 
@@ -210,10 +210,10 @@ class Probing:
             self.no_tree = f"products lose their {self.ranges.shift} low bits"
             return
         if self.dead:
-            self.no_tree = f"{len(self.dead)} of {K} terms never enter the sum, {self.dead[0]} first"
+            self.no_tree = f"{len(self.dead)} of {K} terms never enter the sum, the first is term {self.dead[0]}"
             return
         if self.widths.most is None:
-            self.no_tree = f"nothing is ever lost beside a number 2^{self.widths.reach} times as large"
+            self.no_tree = f"no term is lost next to a number 2^{self.widths.reach} times as large"
             return
         try:
             self.tree = grow_tree(Survivors(self.terms, self.widths), self.seed)
@@ -381,14 +381,14 @@ class Probing:
         ends = {"a": ranges.a, "b": ranges.b, "products": ranges.product}
         reach = ", ".join(f"{name} 2^{low} to 2^{high}" for name, (low, high) in ends.items())
         past = "" if ranges.past is None else f"; 2^{ranges.product[1] + 1} gives {ranges.past:g}"
-        yield f"powers of two that come back: {reach}{past}"
+        yield f"powers of two preserved: {reach}{past}"
         least, most = self.widths.least + 1, self.widths.most
-        kept = "nothing is lost" if most is None else f"at most {most + 1} bits beside a larger number"
-        yield f"sums are read with {least} bits; {kept}"
+        kept = "nothing is lost" if most is None else f"at most {most + 1} bits are kept next to a larger number"
+        yield f"results are read with {least} bits; {kept}"
         if self.tree is not None and self.tree.nodes:
-            for name, node in (("first addition", self.tree.K), ("last addition, with the result", self.tree.root)):
+            for name, node in (("first addition", self.tree.K), ("last addition and result", self.tree.root)):
                 one = self._remembered(node)
-                cut = "" if one.kept is None else f", addends cut {one.kept} bits below the largest"
+                cut = "" if one.kept is None else f", addends truncated {one.kept} bits below the largest"
                 yield f"{name}: {one}{cut}"
         if self.box.shape.K > 2 and not ranges.integers:
             first = self.measured()[0]

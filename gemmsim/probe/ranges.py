@@ -145,7 +145,7 @@ def _operand_range(questions: Questions, low: int, high: int, side: int) -> tupl
         one = _products(questions, np.array([0]), np.array([0]))[0]
         raise probe_error(
             f"{questions.box.name}: 1 times 1 at term 0, zeros elsewhere, gives {one:g}, and no other power of two "
-            "comes back either",
+            "is preserved either",
             "sums of products a[m, k] * b[k, n]",
             "Give a function that computes a matrix product, without a factor and without an addend.",
         )

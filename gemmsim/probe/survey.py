@@ -130,7 +130,7 @@ def _rules(answers: list[Identification]) -> list[str]:
 
 
 def _said(one: Identification) -> str:
-    return one.text if one.found != "tree" else f"{one.text}, along a tree of its own for each K"
+    return one.text if one.found != "tree" else f"{one.text}, along a different tree for each K"
 
 
 def _range(low: int, high: int) -> str:
@@ -142,4 +142,4 @@ def _lengths(answers: list[Identification]) -> list[str]:
     found = [(one.shape[2], match[1]) for one in answers if (match := re.match(r":chunked\((\d+), ", one.text))]
     if len({length for _, length in found}) < 2:
         return []
-    return ["runs of " + ", ".join(f"{length} (K = {k})" for k, length in found)]
+    return ["chunks of " + ", ".join(f"{length} (K = {k})" for k, length in found)]

@@ -39,7 +39,8 @@ class Survivors:
         room = high - low - most - 3
         if room < 0:
             raise ContradictoryAnswers(
-                f"operands and results reach over 2^{high - low}, a register that keeps {most} bits needs 2^{most + 3}"
+                f"operands and results cover a range of 2^{high - low}; an accumulator that keeps "
+                f"{most} bits needs 2^{most + 3}"
             )
         self.window = max(1, min(2 ** (widths.least + 1) - 1, 2**room - 1, terms.K, 1 << 20))
         span = most + 3 + int(self.window).bit_length()

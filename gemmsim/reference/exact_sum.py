@@ -44,11 +44,11 @@ def _binned(accumulator: Binned, dot: Dot) -> Value:
         limit = 1 << (e + accumulator.carry)
         if -limit <= held + p < limit:
             registers[e] = held + p
-            dot.note("add", f"register of 2^{e + dot.unit}: {{}} + {{}}", (held, p), held + p, held + p)
+            dot.note("add", f"bin of 2^{e + dot.unit}: {{}} + {{}}", (held, p), held + p, held + p)
         else:
             s = spill(add(s, held), s, held)
             registers[e] = p
-            dot.note("add", f"register of 2^{e + dot.unit}, spilled, from {{}}", (p,), p, p)
+            dot.note("add", f"bin of 2^{e + dot.unit}, spilled, from {{}}", (p,), p, p)
     for e in sorted(registers):
         if registers[e]:
             s = spill(add(s, registers[e]), s, registers[e])

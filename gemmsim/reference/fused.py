@@ -39,14 +39,14 @@ def _step(accumulator: Fused, dot: Dot, terms: Sequence[int], register: Value) -
         value = _conversion(accumulator, dot.unit)(exact)
         return _told(accumulator, dot, terms, register, exact, value, "NaN or infinity decides")
     whole = [int(x) for x in addends]  # -0.0 is a zero, too
-    words = "nothing cut"
+    words = "nothing truncated"
     if accumulator.kept is not None:
         largest = max(_exponents(accumulator, dot, terms, whole[-1]), default=_ANY_EXPONENT)
         if accumulator.least is not None:
             largest = max(largest, accumulator.least)
         place = largest - accumulator.kept
         whole = [_cut(x, place - dot.unit) for x in whole]
-        words = f"largest exponent {largest}, addends cut toward zero below 2^{place}"
+        words = f"largest exponent {largest}, addends truncated below 2^{place}"
     value = _conversion(accumulator, dot.unit)(sum(whole)) if sum(whole) else 0
     value = 0 if value == 0 else value  # never -0
     return _told(accumulator, dot, terms, register, exact, value, words)
@@ -95,6 +95,6 @@ def _told(
         for k in (k for k in terms if dot.ks[k] is not None):
             p = dot.products[k]
             dot.note("product", f"{dot.left[k]!r} * {dot.right[k]!r}", (), p, p, None, dot.ks[k])
-        formula = f"register {{}} and {len(terms)} products: {words}"
+        formula = f"accumulator {{}} and {len(terms)} products: {words}"
         dot.note("instruction", formula, (register,), exact, value, accumulator.out)
     return value

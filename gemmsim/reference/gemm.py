@@ -94,7 +94,7 @@ def count_overflows(a: Any, b: Any, spec: SpecLike, seed: int = 0, *, select: An
     if not spec.accumulator.counts_overflows:
         raise SpecError(
             f"count_overflows of {spec.accumulator}; allowed: int(...), fixed(...), and accumulators made of them.\n"
-            "  Use fixed(bits, frac, rounding=...) for a register that counts."
+            "  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
     counts: list[list[int]] = []
     for line in _dots(_prepare(a, b, spec, seed, None, select, _Place())):
@@ -343,7 +343,7 @@ def _addend(spec: GemmSpec, c: Any, m: int, n: int) -> Matrix | None:
         return None
     if getattr(spec.accumulator, "init", "zero") == "zero":
         raise SpecError(
-            f"gemm with c and {spec}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+            f"gemm with c and {spec}; allowed: init=c_first or init=c_last.\n  State where C enters, or drop c."
         )
     addend = _matrix(c, "c")
     if len(addend) != m or any(len(row) != n for row in addend):

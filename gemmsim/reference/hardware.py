@@ -118,7 +118,8 @@ def _tell(dot: Dot, length: int, step: _Step, first: int, value: Value) -> None:
     if step.scale_format is not None:
         exact = value  # the products here are without their scales
     inside = "; ".join(step.words) or "NaN or infinity decides"
-    dot.note("instruction", f"register {{}} and {len(step.products)} products: {inside}", (step.c,), exact, value)
+    inside = inside.replace("{", "{{").replace("}", "}}")  # {} is the place of the accumulator's value
+    dot.note("instruction", f"accumulator {{}} and {len(step.products)} products: {inside}", (step.c,), exact, value)
 
 
 def _filled(scales: Sequence[float], fill: int, block: int, fmt: FloatFormat) -> Sequence[float]:
@@ -178,8 +179,8 @@ def _cut_and_added(terms: list[_Term], model: FusedBlock | ScaledGroups, step: _
     """Each term cut below the largest exponent, their exact sum, converted once."""
     place = max([model.least, *(term.exponent for term in terms if term.counts)]) - model.kept
     kept = [term.cut(place) for term in terms]
-    step.say(f"largest exponent {place + model.kept}, addends cut toward zero below 2^{place}")
-    step.say(f"kept {', '.join(map(str, kept))} (the last is the register)")
+    step.say(f"largest exponent {place + model.kept}, addends truncated below 2^{place}")
+    step.say(f"kept {', '.join(map(str, kept))} (the last is the accumulator)")
     step.say(f"sum {sum(kept)} * 2^{place}, converted by {model.conversion.name}")
     return _converted(sum(kept), place, model.conversion, step.unit)
 
@@ -193,13 +194,13 @@ def _two_blocks(model: TwoBlocks, step: _Step) -> Value:
         step.say(f"k mod 4 in {{{wanted[0]}, {wanted[1]}}}")
         left, right, products = ([some[k] for k in which] for some in (step.left, step.right, step.products))
         total = _fused_block(model, step._replace(left=left, right=right, products=products, c=total))
-    step.say("the register added, to nearest")
+    step.say("then the accumulator is added, rounded to nearest")
     return rounder(Cast(OPERANDS[step.row.d].format), step.unit)(add(step.c, total))
 
 
 def _exact_sum(model: ExactSum, step: _Step) -> Value:
     """All products and the register, one rounding; a sum of zero is +0."""
-    step.say("exact sum with the register, rounded once")
+    step.say("exact sum with the accumulator, rounded once")
     total: Value = step.c
     for p in step.products:
         total = add(total, p)
@@ -253,7 +254,7 @@ def _pairwise_tree(model: PairwiseTree, step: _Step) -> Value:
     c = step.c
     if c == 0 or (type(c) is int and abs(c) < smallest):
         c = 0
-    step.say("pairs added level by level, then the register, each rounded to binary32, subnormals flushed")
+    step.say("pairs added level by level, then the accumulator, each rounded to binary32, subnormals flushed")
     values = [settled(add(p, 0)) for p in _flushed(step)]
     while len(values) > 1:
         values = [settled(add(x, y)) for x, y in zip(values[::2], values[1::2], strict=True)]
@@ -296,8 +297,8 @@ def _floored_sum(model: FlooredSum, step: _Step) -> Value:
     own = max(abs(kept).bit_length() - 1 + place, OPERANDS[step.row.d].format.emin)
     drop = max(own - model.sum_bits - place, 0)
     kept = kept >> drop << drop
-    step.say(f"products cut {model.kept} bits below their largest exponent {exponent}, then summed")
-    step.say(f"sum {kept} * 2^{place} with the register, converted by {model.conversion.name}")
+    step.say(f"products truncated {model.kept} bits below their largest exponent {exponent}, then summed")
+    step.say(f"sum {kept} * 2^{place} with the accumulator, converted by {model.conversion.name}")
     return _converted(kept, place, model.conversion, step.unit)
 
 

@@ -59,7 +59,7 @@ def _splitk(accumulator: SplitK, dot: Dot) -> Value:
     workspace = dot.combining(
         accumulator.reduce if partial is None else partial,  # type: ignore[arg-type]
         Site.WORKSPACE,
-        "slice's total {}",
+        "slice's sum {}",
     )
     written = [workspace(t, t) for t in totals]
     if partial is None or not isinstance(accumulator.reduce, Cast):

@@ -160,7 +160,7 @@ class Trace:
         if left_out:
             rows[_FIRST : _FIRST + left_out] = [("", "", "", f"... {left_out} steps ...", "", "", "")]
         notes = [] if self.exact is None else [f"exact: {_number(self.exact, self.steps[-1].whole)}"]
-        heads = ("run", "k", "step", "operation", "exact", "value", "rounded to")
+        heads = ("part", "k", "step", "operation", "exact", "value", "rounded to")
         return html_table(heads, rows, caption=title, notes=notes)
 
     def __repr__(self) -> str:
@@ -204,7 +204,7 @@ def trace(
           exact    219775661815680205 * 2^-55
     """
     if spec is None:
-        raise SpecError("trace without a spec; allowed: a spec.\n  PyTorch's own products have no steps to show.")
+        raise SpecError("trace without a spec; allowed: a spec.\n  PyTorch's native products have no steps to show.")
     meaning = GemmSpec.of(spec)
     left, right = _Operand(a, "a", 0), _Operand(b, "b", 1)
     batch = _broadcast(left.batch, right.batch)

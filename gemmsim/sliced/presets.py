@@ -78,7 +78,7 @@ def tf32x3(accumulate: str = "outside", *, arch: str = "ampere") -> Sliced:
     hardware = Hardware(arch, "mma", "tf32")
     if accumulate not in ("inside", "outside"):
         asked = f"sliced.tf32x3({accumulate!r})"
-        raise spec_error(asked, "'inside', 'outside'", "Outside is what recovers the accuracy.")
+        raise spec_error(asked, "'inside', 'outside'", "Outside recovers the accuracy.")
     k = hardware.instruction.k
     spec = f":{hardware}" if accumulate == "inside" else f":chunked({k}, {hardware}, fp32)"
     return Sliced(FloatSlices(parse_cast("tf32/rna/sat"), 2, 11), _least_first(2, 3), spec)  # type: ignore[arg-type]

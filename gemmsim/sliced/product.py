@@ -103,5 +103,5 @@ def _check_register(scheme: Scheme, k: int) -> None:
     largest = (2**scheme.slicing.bits - 1) ** 2
     if widths and k * largest >= 2 ** (min(widths) - 1):
         most = (2 ** (min(widths) - 1) - 1) // largest
-        asked = f"sliced.matmul: K = {k} in a register of {min(widths)} bits"
+        asked = f"sliced.matmul: K = {k} in an accumulator of {min(widths)} bits"
         raise ShapeError(message(asked, f"K up to {most}", "Split K and add the products, or use narrower slices."))

@@ -103,7 +103,7 @@ class Sliced:
         """
         lines = [*self.slicing.explain_lines(), ("terms", f"{self.products}: {_term_words(self.terms)}")]
         if self.joined:
-            lines.append(("sum", "all terms one after the other in one register, from +0"))
+            lines.append(("sum", "all terms sequentially in one accumulator, from +0"))
         else:
             lines.append(("sum", f"T = R(T + 2^shift p) in {self.total}, each p rounded to it, in this order"))
         lines.append(("result", f"rounded to {self.out}"))
@@ -186,7 +186,7 @@ def matmul(a: Tensor, b: Tensor, scheme: Sliced) -> Tensor:
 
 def _terms(terms: Any, count: int) -> tuple[tuple[int, int], ...]:
     allowed = f"pairs (i, j) of slices from 1 to {count}, each once, at least one"
-    do = f"Give ((1, 1), ...), or cut into more slices than {count}."
+    do = f"Give ((1, 1), ...), or use more slices than {count}."
     try:
         found = tuple((i, j) for i, j in terms)
     except (TypeError, ValueError):

@@ -34,7 +34,7 @@ Measured = Callable[[Row], "tuple[Tensor, Tensor] | None"]
 _README = """\
 Operands and expected results of matrix products, written by gemmsim {version}.
 
-One folder a cell of the study, named by its key; in it
+One folder per cell of the study, named by its key; in it
   a.hex          a, M rows of K words, row by row: word m * K + k is a[m][k]
   b.hex          b, K rows of N words, row by row: word k * N + n is b[k][n]
   expected.hex   result, M rows of N words, row by row: word m * N + n is sum over k of a[m][k] b[k][n]
@@ -75,7 +75,7 @@ def write_vectors(rows: Sequence[Row], out: Path, *, chosen: bool, measured: Mea
         raise StudyError(f"no cell is one product: hex needs the columns {', '.join(_PRODUCT)}, and operands.")
     for row in fit:
         if wrong[row["cell"]]:
-            raise StudyError(f"cell {row['cell']} is no single product: {wrong[row['cell']]}.")
+            raise StudyError(f"cell {row['cell']} is not a single product: {wrong[row['cell']]}.")
     words = sum(row["M"] * row["K"] + row["K"] * row["N"] + row["M"] * row["N"] for row in fit)
     if words > MOST_WORDS:
         raise StudyError(

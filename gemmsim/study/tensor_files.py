@@ -93,7 +93,7 @@ class TensorFile:
             raise StudyError(f"'{self.path}' holds one array without a name; leave out ':{self.key}'.")
         with self.path.open("rb") as opened:
             if opened.read(6) != b"\x93NUMPY":
-                raise StudyError(f"'{self.path}' is no .npy file, whatever its name says.")
+                raise StudyError(f"'{self.path}' is not a .npy file, despite its name.")
         array = np.load(self.path, mmap_mode="r" if header else None, allow_pickle=False)
         if header:
             return array.shape

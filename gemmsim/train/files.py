@@ -65,7 +65,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
     except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise TrainError(f"'{path}' is no checkpoint ({error}).\n  Remove it, or choose another folder.") from error
+        raise TrainError(f"'{path}' is not a checkpoint ({error}).\n  Remove it, or choose another folder.") from error
     return found
 
 

@@ -64,6 +64,6 @@ def _read(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         asked = f"trainer_callback: '{path}': {type(error).__name__}; allowed: a file that it saved with the checkpoint"
-        do = "Say where the checkpoint is, trainer_callback(resume_from=folder), or go on without this callback."
+        do = "Name the checkpoint's folder, trainer_callback(resume_from=folder), or continue without this callback."
         raise TrainError(f"{asked}.\n  {do}") from error
     return found

@@ -91,7 +91,9 @@ def _format(spec: gs.GemmSpec, side: int) -> Any:
         return gs.formats.FP32
     if not isinstance(given, Cast):
         raise vectors_error(
-            f"operands in {given}, which share scales", "formats with a code for each number", "Name such a format."
+            f"operands in {given}, which share scales",
+            "formats that have a code for each number",
+            "Name such a format.",
         )
     return given.format
 
@@ -154,8 +156,8 @@ def _overflow(a: _Numbers, b: _Numbers, terms: int, spec: gs.GemmSpec) -> Direct
                 rows.append(shifted)
                 said.append(f"{side} at step {end - 1} in column {at_column}")
     if not rows:
-        return Directed("overflow", f"none: no sum of {terms} terms in the operands' formats leaves the register")
-    about = f"the register is left {'; '.join(said)}, row by row of a (steps count from 0)"
+        return Directed("overflow", f"none: no sum of {terms} terms in the operands' formats overflows the accumulator")
+    about = f"the accumulator overflows {'; '.join(said)}, row by row of a (steps count from 0)"
     return Directed("overflow", about, torch.cat(rows), columns.contiguous())
 
 
@@ -196,10 +198,10 @@ def _ties(spec: gs.GemmSpec, terms: int) -> Directed:
     if isinstance(accumulator, Integer):
         return Directed("ties", "none: integers are not rounded")
     if not isinstance(accumulator, (Sequential, Fixed)):
-        return Directed("ties", f"none: {accumulator} is not one register to which products are added")
+        return Directed("ties", f"none: {accumulator} is not one accumulator to which products are added")
     per_row = 1 if isinstance(accumulator, Fixed) else 2
     if run < per_row:
-        return Directed("ties", "none: runs have one term each")
+        return Directed("ties", "none: chunks have one term each")
     step = run if run < terms else per_row
     try:
         found = list(_found_ties(accumulator, spec))[: min(_TIES, terms // step)]

@@ -91,7 +91,7 @@ def export_vectors(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = gs.export_vectors([[100, 100, -100]], [[1], [1], [1]], "int8 : int(8)", folder, steps=True)
         ...     print(open(f"{folder}/steps.hex").read().strip())
-        // steps: 1 x 1 x 3, fixed(8,0), 8 bits a word, word (m * N + n) * 3 + s; fixed(8,0) : int(8)
+        // steps: 1 x 1 x 3, fixed(8,0), 8 bits per word, word (m * N + n) * 3 + s; fixed(8,0) : int(8)
         64
         c8
         64
@@ -172,7 +172,7 @@ def _check_size(
             f"{first[0].shape[0]} x {first[0].shape[1]} x {first[1].shape[1]}{', with steps,' if steps else ''} gives "
             f"{total:,} words",
             f"{MOST_WORDS:,}",
-            "Take fewer rows and columns: outputs do not depend on one another.",
+            "Take fewer rows and columns: outputs do not depend on each other.",
         )
 
 
@@ -185,9 +185,7 @@ def _further(also: Mapping[str, tuple[Tensor, str]]) -> list[Words]:
     found = []
     for name, (values, fmt) in also.items():
         if not name.isidentifier() or name in ("a", "b", "expected", "steps", "words", "spec"):
-            raise vectors_error(
-                f"also={name!r}", "a name of letters, digits and _ that no other file has", "Rename it."
-            )
+            raise vectors_error(f"also={name!r}", "a unique name of letters, digits and _", "Rename it.")
         index = "m * N + n" if values.dim() == 2 else "row-major"
         found.append(coded(name, gs.formats.parse_scalar(fmt), values.double(), index))
     return found
@@ -218,7 +216,7 @@ def _check_integers(spec: gs.GemmSpec, *operands: Tensor) -> None:
     """``VectorsError`` for numbers that are no integers in a register of integers."""
     if spec.accumulator.integer_operands and not all(bool((x == x.round()).all()) for x in operands):
         raise vectors_error(
-            f"operands that are no integers in {spec.accumulator}",
+            f"operands that are not integers in {spec.accumulator}",
             "integers, or a spec that casts to them",
             f"Name the formats: 'int8 : {spec.accumulator}'; gemmsim.vectors.scaled_to scales to one.",
         )
@@ -272,5 +270,5 @@ def _write_file(path: Path, text: str) -> None:
 
 def _unwritable(path: Path, error: OSError) -> VectorsError:
     return vectors_error(
-        f"cannot write '{path}': {error.strerror or error}", "a folder with room that can be written", "Choose another."
+        f"cannot write '{path}': {error.strerror or error}", "a writable folder with enough space", "Choose another."
     )

@@ -67,8 +67,8 @@ def _tensor(name: str, x: Tensors) -> Tensor:
         found = x if isinstance(x, Tensor) else torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError) as error:
         raise gs.DTypeError(
-            f"vectors: {name} is a {type(x).__name__} that is no tensor: {error}; allowed: a tensor, array or nested "
-            "list of numbers.\n  Convert it first."
+            f"vectors: {name} is a {type(x).__name__} that is not a tensor: {error}; allowed: a tensor, array or "
+            "nested list of numbers.\n  Convert it first."
         ) from None
     if found.is_complex() or (found.dtype not in _FORMATS and found.dtype != torch.float32):
         raise gs.DTypeError(
@@ -116,7 +116,7 @@ def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
     cast = cast_of(gs.GemmSpec.of(spec), side)
     if cast is not None and not isinstance(cast, Cast):
         raise vectors_error(
-            f"operands in {cast}, which share scales", "formats with a code each", "Name such a format."
+            f"operands in {cast}, which share scales", "formats that have a code for each number", "Name such a format."
         )
     largest = float(x.abs().max()) if x.numel() and x.is_floating_point() else 0.0
     factor = float(cast.format.max) / largest if cast is not None and largest > 0 else 1.0

@@ -21,7 +21,7 @@ __all__ = ["Register", "check_registers", "count_register_words", "registers_of"
 
 _ALLOWED = (
     "formats and sequential(...), int(...) and fixed(...) judged at every step, lookup(...) of these, fused(...) and "
-    "hw(...) without first, and chunked(...), promote(...) and adder_tree(...) of these whose totals are added in "
+    "hw(...) without first, and chunked(...), promote(...) and adder_tree(...) of these with partial sums added in "
     "order in one format"
 )
 
@@ -76,13 +76,13 @@ def check_registers(spec: gs.GemmSpec) -> None:
     accumulator = spec.accumulator
     while isinstance(accumulator, (Chunked, Promote)):
         if not isinstance(accumulator.how, Cast):
-            raise _refused(spec, f"totals are combined by {accumulator.how}")
+            raise _refused(spec, f"partial sums are combined by {accumulator.how}")
         if accumulator.inner.is_stochastic:
-            raise _refused(spec, "the register inside runs draws random bits, which belong to the whole product")
+            raise _refused(spec, "the accumulator inside chunks uses random bits, which belong to the whole product")
         accumulator = accumulator.inner
     inside = accumulator is not spec.accumulator
     if _terms_a_step(accumulator) is None and not (inside and isinstance(accumulator, Integer)):
-        raise _refused(spec, f"{accumulator} has not one register a step")
+        raise _refused(spec, f"{accumulator} does not have one accumulator per step")
 
 
 def count_register_words(spec: gs.GemmSpec, m: int, n: int, k: int) -> int:
@@ -101,8 +101,8 @@ def _count_steps(accumulator: Accumulator, k: int) -> int:
 
 def _refused(spec: gs.GemmSpec, why: str) -> gs.SpecError:
     return gs.SpecError(
-        f"the register after every step of {spec.accumulator}: {why}; allowed: {_ALLOWED}.\n  Leave steps out, or look "
-        "at single elements with gemmsim.trace."
+        f"the accumulator after every step of {spec.accumulator}: {why}; allowed: {_ALLOWED}.\n"
+        "  Leave steps out, or trace single elements with gemmsim.trace."
     )
 
 

@@ -56,7 +56,7 @@ class Words:
         """The file: a comment, then one word a line, with as many digits as the bits need."""
         digits = (self.bits + 3) // 4
         shape = " x ".join(map(str, self.codes.shape))
-        about = f"{self.name}: {shape}, {self.format}, {self.bits} bits a word, word {self.index}"
+        about = f"{self.name}: {shape}, {self.format}, {self.bits} bits per word, word {self.index}"
         head = f"// {about}; {note}\n" if note else f"// {about}\n"
         return head + "".join(f"{word:0{digits}x}\n" for word in self.numbers())
 
@@ -87,7 +87,7 @@ def operand_words(name: str, x: Tensor, cast: Any, index: str, given: Format | N
     Example:
         >>> a = torch.tensor([[1.0, -2.0]])
         >>> gs.vectors.operand_words("a", a, gs.formats.parse_cast("int8"), "m * K + k").hex_text().splitlines()
-        ['// a: 1 x 2, fixed(8,0), 8 bits a word, word m * K + k', '01', 'fe']
+        ['// a: 1 x 2, fixed(8,0), 8 bits per word, word m * K + k', '01', 'fe']
     """
     if cast is None:
         fmt: Any = given

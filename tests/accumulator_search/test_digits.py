@@ -165,7 +165,7 @@ def test_the_front_is_drawn(digits, tmp_path, suffix):
     assert path.stat().st_size > 2000
     if suffix == "svg":
         text = path.read_text()
-        for words in ("measured", "predicted", "chosen", "at most 0.05", "mean register width"):
+        for words in ("measured", "predicted", "chosen", "at most 0.05", "mean accumulator width"):
             assert words in text
     with pytest.raises(ValueError, match="allowed: .png and .svg"):
         gs.search(model, images).plot(tmp_path / "front.gif")
@@ -197,16 +197,16 @@ def test_held_back_inputs_may_be_given(digits):
     options = gs.SearchOptions(held_back=[images[400:500], images[500:]])
     found = gs.search(model, images[:400], options=options)
     assert (found.samples, found.samples_held_back) == (400, 199)
-    with pytest.warns(gs.SearchWarning, match="0 samples held back of 40"):
+    with pytest.warns(gs.SearchWarning, match="0 held-back samples of 40"):
         none = gs.search(model, images[:40], options=gs.SearchOptions(held_back=0))
-    assert none.held_back is None and "nothing was held back" in str(none)
+    assert none.held_back is None and "no samples were held back" in str(none)
 
 
 def test_only_selected_layers_are_narrowed(digits):
     model, images = digits
     found = gs.search(model, images, options=gs.SearchOptions(modules="0"))
     assert [row.path for row in found.table] == ["0"] and found.native_macs == MACS[1]
-    assert "13.5 % of the multiply-adds took no part and stay as they are: linear in '2'" in str(found)
+    assert "13.5 % of the multiply-adds were not searched and stay native: linear in '2'" in str(found)
     with torch.no_grad(), gs.emulate(found.config), gs.audit() as report:
         model(images)
     assert [record.module for record in report.native] == ["2"]

@@ -50,10 +50,10 @@ def test_equal_widths_keep_their_order():
 
 
 REFUSED = [
-    ("e5m1", "1 register;"), ("", "0 registers"), ("e5m10:e5m1", "Write 'e5m1:e5m10'"), ("e5m1:e6m2", "a range of one"),
+    ("e5m1", "1 format;"), ("", "0 formats"), ("e5m10:e5m1", "Write 'e5m1:e5m10'"), ("e5m1:e6m2", "a range of one"),
     ("e5m1:e5m1", "a range of one"), ("e5m1:bf16", "a range of one"), ("a:b:c", "a range of one"), (3.5, "a range of"),
-    ([1.5, 2], "a range of one"), ("e5m1, zzz", "unknown format 'zzz'"), ([], "0 registers"), (b"e5m1", "a range of"), ([True, 4], "a range of"),
-    ("e5m1:e5m60", "unknown format|e5m"), ("int(2):int(900)", "65 registers"),
+    ([1.5, 2], "a range of one"), ("e5m1, zzz", "unknown format 'zzz'"), ([], "0 formats"), (b"e5m1", "a range of"), ([True, 4], "a range of"),
+    ("e5m1:e5m60", "unknown format|e5m"), ("int(2):int(900)", "65 formats"),
 ]  # fmt: skip
 
 
@@ -65,10 +65,10 @@ def test_refused_ladders(ladder, said):
 
 @pytest.mark.parametrize("order", ["", "chunked(64)", "e4m3 : fp32", None, 3])
 def test_orders_without_a_place(order):
-    with pytest.raises(gs.SearchError, match="with {} in the register's place"):
+    with pytest.raises(gs.SearchError, match="with {} in place of a format"):
         read_ladder("e5m1:e5m2", order)
 
 
 def test_orders_that_mean_nothing():
-    with pytest.raises(gs.SearchError, match="with register 'e5m1'.*Did you mean chunked"):
+    with pytest.raises(gs.SearchError, match="with format 'e5m1'.*Did you mean chunked"):
         read_ladder("e5m1:e5m2", "chunkd(64, {})")

@@ -64,7 +64,7 @@ def test_inputs_held_back_that_miss_are_told():
     nn.init.ones_(model.weight)
     model.weight.data[:, ::2] = -0.97
     hard = torch.randn(40, 16) + 50
-    with pytest.warns(gs.SearchWarning, match=r"on the 40 samples held back, above at_most=0\.05"):
+    with pytest.warns(gs.SearchWarning, match=r"on the 40 held-back samples, above at_most=0\.05"):
         gs.search(model, x, options=gs.SearchOptions(held_back=hard))
 
 
@@ -127,7 +127,7 @@ class Noisy(nn.Module):
 
 
 def test_models_whose_outputs_change():
-    with pytest.raises(gs.SearchError, match=r"outputs differ by \d\S* from one run to the next"):
+    with pytest.raises(gs.SearchError, match=r"outputs that differ by \d\S* from one run to the next"):
         search(Noisy())
     model, x = layer()
     assert gs.search(nn.Sequential(model, nn.Dropout(0.5)), x, at_most=0.1).table  # which evaluation turns off
@@ -142,7 +142,7 @@ def test_models_whose_outputs_change():
         ({"cost": lambda bits, macs: float("nan")}, "cost that returned nan"),
         ({"metric": "logits"}, "metric 'logits'"),
         ({"ladder": "e5m10:e5m1"}, "Write 'e5m1:e5m10'"),
-        ({"order": "chunked(64)"}, "with {} in the register's place"),
+        ({"order": "chunked(64)"}, "with {} in place of a format"),
         ({"inputs": torch.ones(0, 16)}, "inputs without a sample"),
         ({"options": {"seed": 3}}, "options of type dict"),
         ({"ladder": "int(12):int(20)"}, r"int\(20\).*adds whole numbers.*\n.*fixed\(P, frac\)"),

@@ -78,7 +78,7 @@ def test_without_verification_the_wrong_table_would_pass(digits, monkeypatch):
     make = least.make_table
     monkeypatch.setattr(least, "make_table", lambda *args: replace(table := make(*args), errors=zeros(table)))
     monkeypatch.setattr(least.Verifier, "holds", lambda self, setting: True)
-    with pytest.warns(gs.SearchWarning, match="on the 150 samples held back, above at_most=0.05"):
+    with pytest.warns(gs.SearchWarning, match="on the 150 held-back samples, above at_most=0.05"):
         found = gs.search(model, images)
     assert found.chosen.registers == ("e5m1", "e5m1") and independent(model, found, images) > 0.2
 

@@ -34,7 +34,7 @@ def test_every_part_shows():
         "fixed(8,4): saturates",
         "e2m1: to the largest value",
         "unsigned",
-        "8 bits a rounding, Philox4x32-10, seed 3",
+        "8 random bits per rounding, Philox4x32-10, seed 3",
     ]:
         assert fragment in text, text
 
@@ -42,7 +42,7 @@ def test_every_part_shows():
 def test_arithmetic_and_seed_words():
     text = GemmSpec.of(":e5m10/sr4, arithmetic=fp32").explain()
     assert "first rounded to binary32" in text
-    assert "4 bits a rounding" in text and "a new seed at each call" in text
+    assert "4 random bits per rounding" in text and "a new seed at each call" in text
     assert "random" not in GemmSpec.of(":e5m10").explain()
 
 
@@ -54,15 +54,15 @@ def test_accumulators_explain_themselves():
 @pytest.mark.parametrize(
     "spec, words",
     [
-        ("e4m3 : e5m10", "dgrad :e5m10 and the same for wgrad: the gradient is multiplied as it comes"),
+        ("e4m3 : e5m10", "dgrad :e5m10 and the same for wgrad: the gradient is not rounded to an operand format"),
         (":bf16", "dgrad :e8m7 and the same for wgrad"),
         ("hw(hopper, wgmma, e4m3)", "and the same for wgrad: the gradient is rounded to e4m3"),
         (
             "hw(hopper, wgmma, e4m3, e5m2)",
             "wgrad e5m2 * e4m3 : hw(hopper, wgmma, e5m2, e4m3): the gradient is rounded to e4m3",
         ),
-        ("mxfp8_e4m3 : fp32", "every operand is encoded anew, the gradient, too"),
-        (":palette(e5m10, bf16)", "none: indices choose for the forward product alone"),
+        ("mxfp8_e4m3 : fp32", "every operand is encoded again, including the gradient"),
+        (":palette(e5m10, bf16)", "none: select applies to the forward product only"),
     ],
 )
 def test_what_becomes_of_gradients(spec, words):

@@ -56,15 +56,18 @@ def test_whole_text_of_a_common_one():
         "spec        e8m7 : fused(16, 25)\n"
         "operands    a and b rounded to e8m7 (max 3.38953139e+38), to nearest, ties to even\n"
         "product     exact\n"
-        "each step   16 products and the register: cut at F = 25 below the largest exponent, exact sum, one rounding\n"
-        "register    e8m23 (max 3.40282347e+38), toward zero; past its largest value lies infinity\n"
-        "order       steps for k ascending from +0; K filled up with zeros to a multiple of 16\n"
+        "each step   16 products and the accumulator: truncated F = 25 bits below the largest exponent, exact sum, one rounding\n"
+        "rounding    e8m23 (max 3.40282347e+38), toward zero; larger results become infinity\n"
+        "order       steps for k ascending from +0; K is padded with zeros to a multiple of 16\n"
         "overflow    e8m7: to infinity\n"
         "            e8m23: to infinity\n"
         "output      the accumulator's value, then to nearest even in the output tensor's dtype\n"
         "arithmetic  exact: every rounding happens once, from the exact value"
     )
-    assert "nothing cut, exact sum" in acc.fused(1, None).explain() and "1 product and" in acc.fused(1, None).explain()
+    assert (
+        "nothing truncated, exact sum" in acc.fused(1, None).explain()
+        and "1 product and" in acc.fused(1, None).explain()
+    )
     assert "infinity" not in acc.fused(1, None, "fp32/rtz/sat").explain_lines()[2][1]
 
 
@@ -77,7 +80,7 @@ def test_whole_text_of_a_common_one():
         ("fused(16, 61)", "kept='61'; allowed"),
         ("fused(16, all)", "kept='all'; allowed"),
         ("fused(16)", "missing"),
-        ("fused(16, 25, fp32/sr8)", "draws random bits; allowed: a deterministic rounding"),
+        ("fused(16, 25, fp32/sr8)", "uses random bits; allowed: a deterministic rounding"),
         ("fused(16, 25, fp64)", "out=e11m52; allowed: a signed float format whose values binary32 holds"),
         ("fused(16, 25, fixed(8,4))", r"out=fixed\(8,4\); allowed: a signed float"),
         ("fused(16, 25, e8m0)", "out=.*allowed: a signed float"),

@@ -65,7 +65,7 @@ def test_explanations_name_instruction_model_and_source(accumulator):
         assert part in text, (part, text)
     seen = "compared on a chip (" in text or "silicon recorded (" in text
     assert seen == row.source.silicon
-    assert ("1 for operands in no block format" in text) == (row.scale is not None)
+    assert ("1 for operands without a block format" in text) == (row.scale is not None)
 
 
 def test_whole_text_of_a_common_one():
@@ -74,9 +74,9 @@ def test_whole_text_of_a_common_one():
         "operands    a and b rounded to e4m3 (max 448), to nearest, ties to even\n"
         "instruction hopper wgmma.m64n8k32.f32.e4m3.e4m3, k = 32 in 1 step\n"
         "product     exact\n"
-        "each step   32 products and the register: cut at F = 13 below the largest exponent (at least -133), exact sum\n"
-        "register    e8m23, 13 fraction bits kept, toward zero (e8m13); past its largest value lies infinity\n"
-        "order       instructions for k ascending from +0; K filled up with zeros to a multiple of 32\n"
+        "each step   32 products and the accumulator: truncated F = 13 bits below the largest exponent (at least -133), exact sum\n"
+        "rounding    e8m23, 13 fraction bits kept, toward zero (e8m13); larger results become infinity\n"
+        "order       instructions for k ascending from +0; K is padded with zeros to a multiple of 32\n"
         f"source      {acc.hw('hopper', 'wgmma', 'e4m3').instruction.source}\n"
         "overflow    e4m3: to NaN (no infinity in the format)\n"
         "            e8m23: to infinity\n"
@@ -184,7 +184,7 @@ def test_casts_with_values_that_the_operand_does_not_hold(operand, given, side):
     ("hw(hopper, wgmma)", r"allowed: hw\(arch, op, a, b=none, \*, out=e8m23, first=none\)"),
     ("hw(hopper, wgmma, e4m3, e4m3, fp32)", "allowed: hw"),
     ("chunked(0, hw(hopper, wgmma, e4m3))", "n='0'"),
-    ("palette(hw(hopper, wgmma, e4m3), hw(hopper, wgmma, e5m2))", "one pair of operand formats"),
+    ("palette(hw(hopper, wgmma, e4m3), hw(hopper, wgmma, e5m2))", "the same pair of operand formats"),
     ("hw(hopper, wgmma, e4m3), arithmetic=fp32", "Use arithmetic='exact'"),
     ("chunked(64, hw(hopper, wgmma, e4m3)), arithmetic=fp32", "Use arithmetic='exact'"),
 ])  # fmt: skip

@@ -74,12 +74,12 @@ def test_a_preset_of_certain_operands_is_a_whole_spec():
     ("deepgemm(m=1)", r"unexpected keyword argument 'm'.*deepgemm\(n=128\)"),
     ("deepgemm(x)", "n='x'; allowed: an integer"),
     ("a2q()", r"missing a required argument: 'P'; allowed: a2q\(P\)"),
-    ("adder_tree([17, 16], 32)", "no level narrower than the one before"),
+    ("adder_tree([17, 16], 32)", "no level narrower than the previous one"),
     ("adder_tree([], 32)", "a list of 1 to 20 widths"),
     ("adder_tree(17, 32)", "a list of 1 to 20 widths"),
     ("adder_tree([17, x], 32)", "widths='x'; allowed: an integer from 1 to 53"),
     ("adder_tree([17, 18], 32, overflow=drop)", "overflow='drop'; allowed: 'wrap', 'saturate'"),
-    ("adder_tree([9, 10, 10], 32, overflow=wrap)", "levels of the first width, then at least a bit more each"),
+    ("adder_tree([9, 10, 10], 32, overflow=wrap)", "levels of the first width, then at least one more bit each"),
     ("adder_tree([17, 18], int(32))", "outer=int.32.; allowed: .*outer=fixed.32,0., which saturates"),
     ("cublas_fp32(H1000)", "architecture 'H1000' is not known"),
     ("deepgem()", r"unknown constructor 'deepgem'. Did you mean deepgemm\(...\)"),
@@ -102,7 +102,7 @@ def test_signatures_of_presets_are_those_of_their_functions():
 @pytest.mark.parametrize("call", ["{}", "{}()", " {} ( margin = 1 ) "])
 def test_a_recipe_is_no_spec_of_one_product(name, call):
     text = call.format(name)
-    with pytest.raises(SpecError, match=rf"three products, fprop.*\n.*gemmsim.recipes.{name}\(\).fprop"):
+    with pytest.raises(SpecError, match=rf"three products .fprop.*\n.*gemmsim.recipes.{name}\(\).fprop"):
         GemmSpec.parse(text)
     with pytest.raises(SpecError, match="fprop"):
         GemmSpec.of(text)
@@ -136,7 +136,7 @@ def test_names_of_presets_and_recipes_are_taken():
             return s + a * b
 
     for name, what in (("deepgemm", "a preset"), ("hopper_fp8", "a recipe")):
-        with pytest.raises(SpecError, match=f"names beside '{name}', which is {what}"):
+        with pytest.raises(SpecError, match=f"names other than '{name}', which is {what}"):
             acc.define(name)(Mine)
 
 

@@ -36,9 +36,9 @@ def test_it_shows_exponents_shifts_cut_bits_and_the_register():
 
 def test_a_zero_has_no_exponent():
     text = words(*WGMMA, "--in", "bf16", "--a", "0", "--b", "2^100", "--c", "2^-60")
-    assert "E = -60" in text and "p0" not in text and "result    0x21800000 = 8.673617379884035e-19" in text
+    assert "E = -60" in text and "p0" not in text and "result      0x21800000 = 8.673617379884035e-19" in text
     text = words(*WGMMA, "--in", "bf16", "--a", "2^-76", "--b", "2^-76", "--c", "0")
-    assert "E = -133: the largest exponent" in text and "result    0x00000000" in text and "exact     2^-152" in text
+    assert "E = -133: the largest exponent" in text and "result      0x00000000" in text and "exact       2^-152" in text
 
 
 def test_every_step_is_shown():
@@ -50,7 +50,7 @@ def test_scales_and_codes():
     name = "tcgen05mma_block_scale.m128n8k64.block16.f32.e2m1.e2m1.ue4m3"
     common = ("--arch", "blackwell", "--instruction", name)
     text = words(*common, "--a", "1,2", "--b", "1,6", "--c", "1", "--scale-a", "2", "--scale-b", "1")
-    assert "g0" in text and "result    0x41d80000 = 27.0" in text
+    assert "g0" in text and "result      0x41d80000 = 27.0" in text
     assert "27.0" in words(*common, "--codes", "--a", "2,4", "--b", "2,7", "--c", "3f800000", "--scale-a", "40")
 
 
@@ -64,7 +64,7 @@ def test_specials_and_models_without_a_common_exponent_show_the_register():
 @pytest.mark.parametrize("args, text", [
     ((*WGMMA, "--in", "e2m1", "--a", "1", "--b", "1"), "e4m3, e5m2"),
     ((*WGMMA, "--in", "e4m3", "--a", "1.03", "--b", "1"), "neighbours"),
-    ((*WGMMA, "--in", "e4m3", "--a", "one", "--b", "1"), "no number"),
+    ((*WGMMA, "--in", "e4m3", "--a", "one", "--b", "1"), "not a number"),
     ((*WGMMA, "--in", "e4m3", "--a", "1,2", "--b", "1"), "equally many"),
     ((*WGMMA, "--in", "e4m3", "--a", "1", "--b", "1", "--c", "1,2"), "allowed: one"),
     ((*WGMMA, "--in", "e4m3", "--a", "1", "--b", "1", "--scale-a", "1"), "no scales"),

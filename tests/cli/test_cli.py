@@ -158,7 +158,7 @@ def test_interrupting_keeps_what_is_finished(counting, tmp_path):
     counting.fail_at = ":e5m3"
     run = ("study", "run", "counting", "--out", str(tmp_path))
     result = gemmsim(*run)
-    assert result.exit_code == 130 and "goes on from there" in result.stderr
+    assert result.exit_code == 130 and "continues from there" in result.stderr
     counting.fail_at = None
     assert "4 cells computed, 2 reused" in gemmsim(*run).stdout
 

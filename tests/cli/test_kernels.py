@@ -61,7 +61,7 @@ def test_compiling_into_a_folder_that_keeps_nothing_is_no_success(tmp_path, monk
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("GEMMSIM_CACHE_DIR", str(tmp_path / "file" / "below"))
     result = kernels("compile", "tiny", "--arch", "sm_90a")
-    assert result.exit_code == 2 and "test<tiny 1> for sm_90a could not be kept in" in result.stderr
+    assert result.exit_code == 2 and "test<tiny 1> for sm_90a could not be saved in" in result.stderr
     assert "Traceback" not in result.stderr and "kept in" not in result.stdout
 
 

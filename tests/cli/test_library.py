@@ -46,7 +46,7 @@ def test_plan_with_every_option():
 def test_a_plan_of_a_version_that_is_taken_for_like_this_one():
     words = ("plan", "h100", "13.1", "64", "64", "8192", "bf16", "--config", "66,,4,,,,35")
     said = run(*words, "--assume-version", "13.2")
-    assert "evidence: inferred" in said and "h100 13.2 is assumed to be like it" in said
+    assert "evidence: inferred" in said and "h100 13.2 is assumed to behave the same" in said
 
 
 def test_a_plan_from_a_table(tmp_path):

@@ -109,7 +109,7 @@ def test_nesting_without_end(tmp_path):
     (tmp_path / "deep.json").write_text(DEEP)
     (tmp_path / "p.py").write_text("")
     program = str(tmp_path / "p.py")
-    told("emulate", "--config", str(tmp_path / "deep.json"), program, code=2, said="is no JSON")
+    told("emulate", "--config", str(tmp_path / "deep.json"), program, code=2, said="is not valid JSON")
     before = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(50_000)  # as a compiler of graphs does
@@ -120,7 +120,7 @@ def test_nesting_without_end(tmp_path):
     (tmp_path / "own.yaml").write_text("&a [*a, *a, *a]")
     told("emulate", "--config", str(tmp_path / "own.yaml"), program, code=2, said="more than 32 deep")
     (tmp_path / "deep.yaml").write_text(DEEP)
-    told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is no YAML")
+    told("emulate", "--config", str(tmp_path / "deep.yaml"), program, code=2, said="is not valid YAML")
 
 
 def test_modules_that_are_not_there_and_those_that_import_none(tmp_path, monkeypatch):
@@ -241,7 +241,7 @@ def test_recipes_where_one_product_is_asked_for_are_answered_for_a_shell(words, 
         ("print(1)\n".encode("utf-16"), "It looks like UTF-16: iconv -f UTF-16 -t UTF-8 "),
         ("print(1)\n".encode("utf-16-be"), "It looks like UTF-16: iconv -f UTF-16 -t UTF-8 "),
         ("print(1)\n".encode("utf-16-le"), "it has null bytes; allowed: text in UTF-8."),
-        ("print(1)\n# \u00e9\n".encode("latin-1"), "Save it as UTF-8, or say its encoding in its first line"),
+        ("print(1)\n# \u00e9\n".encode("latin-1"), "Save it as UTF-8, or declare its encoding in its first line"),
         (b"print(1)\0\n", "it has null bytes; allowed: text in UTF-8.\n  Save it as UTF-8"),
         (b"# coding: nosuch\nprint(1)\n", "unknown encoding: nosuch; allowed: text in UTF-8."),
     ],

@@ -70,7 +70,7 @@ def test_files_and_words(folder):
     config = Config.from_json((folder / "found" / "config.json").read_text())
     data = json.loads((folder / "found" / "search.json").read_text())
     assert Config.from_dict(data["config"]) == config and (folder / "found" / "front.svg").stat().st_size > 2000
-    assert "2 layers in registers of" in done.output and "that took no part" in done.output
+    assert "2 layers with accumulators of" in done.output and "held-back samples" in done.output
     assert "chunked(8, e5m" in done.output and "gemmsim emulate --config" in done.output
 
 
@@ -114,7 +114,7 @@ def test_warnings_go_to_standard_error(folder):
 def test_without_matplotlib_there_is_no_picture(folder, monkeypatch):
     monkeypatch.setattr("gemmsim.accumulator_search.command.find_spec", lambda name: None)
     done = run("nets.py:both", "--out", "found")
-    assert done.exit_code == 0 and "no front.svg, which matplotlib draws" in done.stderr
+    assert done.exit_code == 0 and "no front.svg, which needs matplotlib" in done.stderr
     assert sorted(path.name for path in (folder / "found").iterdir()) == ["config.json", "search.json"]
 
 
@@ -128,7 +128,7 @@ MISTAKES = [
     (["nets.py:both", "--at-most", "0"], "at_most=0.0"),
     (["nets.py:both", "--at-most", "1e-9"], "misses with an error of 0.00"),
     (["nets.py:both", "--ladder", "e5m10:e5m1"], "Write 'e5m1:e5m10'"),
-    (["nets.py:both", "--order", "chunked(8)"], "with {} in the register's place"),
+    (["nets.py:both", "--order", "chunked(8)"], "with {} in place of a format"),
     (["nets.py:both", "--metric", "logits"], "allowed: 'logit_err', 'max_err'"),
     (["nets.py:both", "--metric", "nets.py:flip"], "Did you mean 'flips'?"),
     (["nets.py:both", "--modules", "9"], "without matched products"),

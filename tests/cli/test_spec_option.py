@@ -32,6 +32,6 @@ def test_studies_take_specs_by_both_flags():
     now, before = told(*words, "--spec", "e5m10"), told(*words, "--acc", "e5m10")
     assert now.exit_code == before.exit_code == 0
     assert now.stdout == before.stdout and "e5m10" in now.stdout and now.stderr == ""
-    assert before.stderr == "--acc is --spec now, and an older name for it. Write --spec.\n"
+    assert before.stderr == "--acc is an older name of --spec. Write --spec.\n"
     listed = told("study", "run", "growth", "-h")
     assert "--spec <spec>..." in listed.output and "--acc" not in listed.output

@@ -67,9 +67,9 @@ def test_numbers_of_the_same_codes_are_the_same_sum():
     ("spec", "a", "message"),
     [
         ("e4m3 : fp32", "138", "--a: code '138' of e4m3; allowed: 8 bits"),
-        ("e4m3 : fp32", "zz", "--a 'zz' is no code; allowed: hexadecimal"),
+        ("e4m3 : fp32", "zz", "--a 'zz' is not a code; allowed: hexadecimal"),
         ("e4m3 : fp32", "-1", "--a: code '-1' of e4m3; allowed: 8 bits"),
-        ("mxfp8 : fp32", "38", "--codes with operands in mxfp8_e4m3; allowed: formats with a code"),
+        ("mxfp8 : fp32", "38", "--codes with operands in mxfp8_e4m3; allowed: formats that have a code"),
     ],
 )
 def test_what_is_no_code_is_refused(spec, a, message):

@@ -106,11 +106,11 @@ def test_a_section_shows_what_differs_and_folds_what_works(tmp_path, monkeypatch
     )
     text = lists.section("mptorch")
     before, fold, after = text.partition("<details><summary>2 of 4 lines work</summary>\n\n")
-    assert fold and "2 of 4 lines work as they are; the table has the others." in before
+    assert fold and "2 of 4 lines work unchanged; the table lists the others." in before
     assert "| `from mptorch import a` | differs: a \\| b |\n| `from mptorch import c` | not offered: old |\n" in before
     assert after == "```text\nimport mptorch\nfrom mptorch import d\n```\n\n</details>\n"
     (tmp_path / "mptorch.txt").write_text("import mptorch\n")
-    assert "All 1 lines work as they are." in lists.section("mptorch") and "| import line |" not in lists.section(
+    assert "All 1 lines work unchanged." in lists.section("mptorch") and "| import line |" not in lists.section(
         "mptorch"
     )
 

@@ -108,7 +108,7 @@ def test_what_asks_for_values_is_told():
         def forward(self, x):
             return x @ x if x.sum() > 0 else x
 
-    with pytest.raises(gs.emulation.DryRunError, match="_local_scalar_dense of a Asks|asks for values"):
+    with pytest.raises(gs.emulation.DryRunError, match="_local_scalar_dense of a Asks|needs values"):
         gs.audit.dry_run(Asks(), torch.eye(2))
     with pytest.raises(gs.emulation.ConfigError):
         gs.audit.dry_run(Llama(*SMALL), torch.randint(30, (2, 5)), [("nowhere", SPEC)])
@@ -128,7 +128,7 @@ def test_experts_get_equal_shares_and_the_report_says_so():
     ]
     assert {r.shape[1] for r in dry if "experts" in r.module and r.role == "fprop"} == {2 * 10 * 2 // 4}
     assert dry.assumed == {"grouped_mm: groups of equal sizes": 4} and not real.assumed
-    assert "Assumed, for want of values: grouped_mm: groups of equal sizes x4." in str(dry)
+    assert "Assumed because values were not available: grouped_mm: groups of equal sizes x4." in str(dry)
     assert gs.emulation.Report.from_dict(dry.to_dict()).assumed == dry.assumed
 
 
@@ -158,5 +158,5 @@ def test_experts_found_by_their_tokens_are_refused():
     transformers = pytest.importorskip("transformers", reason="needs the extra 'transformers'")
     model, inputs = make("mixture")
     eager = transformers.MixtralForCausalLM._from_config(model.config, experts_implementation="eager")
-    with pytest.raises(gs.emulation.DryRunError, match="nonzero.*asks for values"):
+    with pytest.raises(gs.emulation.DryRunError, match="nonzero.*needs values"):
         gs.audit.dry_run(eager, inputs, SPEC)

@@ -145,7 +145,7 @@ def test_what_is_made_inside_says_what_to_do(make, words):
         with emulate(make()):
             return NET(x)
 
-    with pytest.raises(ConfigError, match=f"{words}; allowed: .*made outside.\n  Make it outside"):
+    with pytest.raises(ConfigError, match=f"{words}; allowed: .*created outside.\n  Create it outside"):
         torch.compile(function, fullgraph=True, backend="aot_eager")(X)
     broken = torch.compile(function, backend="aot_eager")(X)
     assert torch.equal(broken, function(X)), "a graph break, and eager code"

@@ -34,7 +34,7 @@ OPAQUE = {
 def test_what_is_out_of_sight_is_no_proof(name):
     make, operator = OPAQUE[name]
     call = make()
-    with pytest.raises(NativeGemmError, match=f"{operator}, an operator that no audit can look into"):
+    with pytest.raises(NativeGemmError, match=f"{operator}, an operator that an audit cannot inspect"):
         with gs.emulate("e4m3 : e5m10"), gs.audit(strict=True):
             call(X)
     with gs.emulate("e4m3 : e5m10"), gs.audit() as report:
@@ -102,7 +102,7 @@ def test_nothing_multiplied_is_no_proof():
 def test_products_without_a_multiply_add_are_no_proof(shapes):
     a, b = map(torch.ones, shapes)
     with (
-        pytest.raises(NativeGemmError, match=r"nothing was multiplied but products of which a size is 0: 2;"),
+        pytest.raises(NativeGemmError, match=r"nothing was multiplied except products with a size of 0: 2;"),
         gs.audit(strict=True),
         gs.emulate(":bf16"),
     ):
@@ -110,7 +110,7 @@ def test_products_without_a_multiply_add_are_no_proof(shapes):
         a @ b
     with gs.audit() as report, gs.emulate(":bf16"):
         a @ b
-    assert str(report).endswith("1 product without a multiply-add: a size is 0 (1 emulated, 0 native).")
+    assert str(report).endswith("1 product without multiply-adds because a size is 0 (1 emulated, 0 native).")
     with gs.audit(strict=True) as report, gs.emulate(":bf16"):
         a @ b
         torch.ones(1, 2) @ torch.ones(2, 1)
@@ -118,7 +118,7 @@ def test_products_without_a_multiply_add_are_no_proof(shapes):
 
 
 def test_the_text_of_an_audit_says_how_to_use_it():
-    assert repr(gs.audit()) == "<gemmsim.audit(): open it by with; its as is the report>"
+    assert repr(gs.audit()) == "<gemmsim.audit(): use it in a with statement; the name after 'as' is the report>"
     given = gs.audit(strict=True, without_products="mine.*")
     assert repr(given).startswith("<gemmsim.audit(strict=True, without_products=('mine.*',)):")
     assert (
@@ -131,7 +131,7 @@ def test_torchscript_is_refused_by_name_and_warned_of():
     script(X)  # its forward is cached
     with pytest.raises(NativeGemmError, match="aten.addmm"), gs.audit(strict=True):
         script(X)
-    with pytest.warns(UserWarning, match="Linear is TorchScript: its products are PyTorch's own") as told:
+    with pytest.warns(UserWarning, match="Linear is TorchScript: its products stay native") as told:
         with gs.emulate(":e5m9"):
             found = script(X)
             script(X)
@@ -188,7 +188,7 @@ def test_tensor_classes_are_named():
     with gs.emulate(":bf16"), pytest.raises(NativeGemmError) as error, gs.audit(strict=True):
         torch.mm(X, Wrapped(torch.randn(16, 8)))
     text = str(error.value)
-    assert "inside the operators of" in text and "Wrapped is a tensor class with operators of its own" in text
+    assert "inside the operators of" in text and "Wrapped is a tensor class with its own operators" in text
     assert "Give it a spec" not in text
 
 

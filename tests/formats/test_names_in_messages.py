@@ -70,8 +70,8 @@ def test_case_and_blanks_still_do_not_matter():
     ("exact", "Did you mean the accumulator exact()?"),
     ("kahan", "Did you mean the accumulator kahan(fmt)?"),
     ("deepgemm", "Did you mean the accumulator deepgemm(n=128)?"),
-    ("kahan(fp16)", "'kahan' makes an accumulator, where a format is asked for."),
-    ("cublas_fp32(h100)", "'cublas_fp32' makes an accumulator, where a format is asked for."),
+    ("kahan(fp16)", "'kahan' makes an accumulator; here a format is needed."),
+    ("cublas_fp32(h100)", "'cublas_fp32' makes an accumulator; here a format is needed."),
     ("hopper_fp8", "Did you mean the recipe 'hopper_fp8', which is a spec by itself?"),
     ("hoper_fp8", "Did you mean the recipe 'hopper_fp8', which is a spec by itself?"),
     ("h100", "'h100' is a chip: did you mean its instruction, such as hw(h100, "),
@@ -148,9 +148,9 @@ def test_errors_of_qmatmul_name_it():
     ("table(4)", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
     ("palette(4)", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
     ("codebook", "A format that is a list of values needs the values: 'codebook(-1, 0, 1)'."),
-    ("bf16 * bf16", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
-    ("bf16 : fp32", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
-    ("bf16->fp16", "That is the spec of a product, as 'bf16 * bf16 : fp32' is, where one format is asked for."),
+    ("bf16 * bf16", "That is the spec of a product, such as 'bf16 * bf16 : fp32'; here one format is needed."),
+    ("bf16 : fp32", "That is the spec of a product, such as 'bf16 * bf16 : fp32'; here one format is needed."),
+    ("bf16->fp16", "That is the spec of a product, such as 'bf16 * bf16 : fp32'; here one format is needed."),
 ])  # fmt: skip
 def test_words_of_specs_that_are_no_formats_say_where_they_stand(text, said):
     for read in (parse, parse_cast, lambda text: gs.quantize(torch.ones(1), text)):

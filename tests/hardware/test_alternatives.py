@@ -81,4 +81,4 @@ def test_fp8_that_goes_round_the_chip_s_unit_says_which_op_uses_it(spec, unit):
     lines = [line for line in gs.explain(spec).splitlines() if line.startswith("unit")]
     assert len(lines) == (unit is not None)
     if unit:
-        assert lines[0].endswith(f"the chip's own, which libraries use: {unit}") and gs.GemmSpec.parse(unit)
+        assert lines[0].endswith(f"libraries use the chip's native instruction: {unit}") and gs.GemmSpec.parse(unit)

@@ -29,7 +29,7 @@ def test_nobody_reads_silicon_where_there_was_none():
         if source.evidence == "compared on a chip":
             assert row.arch == "hopper" and source.chips == ("H200",) and source.outputs > 24_000
         if not source.chips:
-            assert "not silicon" in words
+            assert "not compared with silicon" in words
         if source.evidence == "silicon recorded":
             assert row.a == row.b and row.c == row.d and all(chip in words for chip in source.chips)
             assert source.outputs in (5_000, 10_000) and row.arch in ("volta", "ampere", "ada", "hopper", "blackwell")

@@ -235,7 +235,7 @@ def test_versions():
 def test_what_is_assumed_is_inferred_and_said():
     lib = cublaslt("h100", version="13.1", assume_version="13.2")
     plan = lib.plan(64, 64, 8192, "fp16", config=CONFIG)
-    assert plan.evidence == "inferred" and "h100 13.2 is assumed to be like it" in plan.explain()
+    assert plan.evidence == "inferred" and "h100 13.2 is assumed to behave the same" in plan.explain()
     assert plan.text == H100.plan(64, 64, 8192, "fp16", config=CONFIG).text
     assert lib.names == ("h100", "13.2") and H100.names == ("h100", "13.1.1")
     with pytest.raises(LibraryError, match="This one was"):

@@ -258,7 +258,7 @@ def test_another_gpu_or_version_may_be_taken_for_a_profile(stub, monkeypatch, tm
     library = here("h100", "13.1")
     assert library.names == ("gh200", "13.0.2") and library.is_assumed
     plan = library.plan(64, 48, 8192, "fp16")
-    assert plan.evidence == "inferred" and "gh200 13.0.2 is assumed to be like it" in plan.explain()
+    assert plan.evidence == "inferred" and "gh200 13.0.2 is assumed to behave the same" in plan.explain()
     library.record([(64, 48, 8192)], tmp_path / "t.jsonl")
     assert read_table(tmp_path / "t.jsonl").header[:2] == ("gh200", "13.0.2")
     for gpu, version in (("h300", None), ("h100", "12"), ("h100", "13.x")):

@@ -50,7 +50,7 @@ PLACES = {
 ])  # fmt: skip
 def test_a_format_alone_warns_once_with_both_readings(place, text, accumulator, operands):
     (message,) = told(lambda: PLACES[place](text))
-    assert "is that of the accumulator" in message and accumulator in message and operands in message
+    assert "means the accumulator's format" in message and accumulator in message and operands in message
     assert told(lambda: PLACES[place](text)) == []
     for reading in (accumulator, operands):
         assert told(lambda r=reading: PLACES[place](r.strip("'"))) == []
@@ -93,7 +93,7 @@ def test_functions_and_specs_do_not_warn():
 
 
 def test_gradients_that_no_cast_would_change_are_not_told_of():
-    uncast = "casts the operands of the forward product alone"
+    uncast = "rounds only the operands of the forward product"
     cases = [
         ("fp32 : fp32", torch.float32, False),
         ("fp32 : fp64", torch.float32, False),

@@ -79,8 +79,8 @@ def test_arguments_of_recipes():
     ("all_products(e4m3 : mul=bf16, add=fp32, gard='e5m2')", "unknown option 'gard'.*Did you mean grad=e5m2"),
     ("all_products(e4m3 : fp32, grad=e5m2, arithmetic=fp32)", "option 'grad' in the spec.*Write it last"),
     ("all_products(spec='e4m3 : fp32')", "unknown option 'spec'.*without its name: 'all_products.e4m3 : fp32.'"),
-    ("all_products()", "of no spec.*Try 'all_products"),
-    ("all_products", "of no spec.*Try 'all_products"),
+    ("all_products()", "without a spec.*Try 'all_products"),
+    ("all_products", "without a spec.*Try 'all_products"),
     ("mxfp8(e4m9)", "grad='e4m9'"),
     ("hoper_fp8", "Did you mean the recipe 'hopper_fp8'"),
     ("hopper_fp8 : fp32", "Did you mean the recipe 'hopper_fp8'"),
@@ -120,7 +120,7 @@ def test_one_product_alone_takes_no_recipe(formats):
         lambda: gs.QAffineFormats(fprop=formats),
         lambda: gs.emulate({"fprop": formats}),
     ):
-        with pytest.raises(gs.SpecError, match="is of three products, fprop, dgrad and wgrad"):
+        with pytest.raises(gs.SpecError, match="describes three products .fprop, dgrad and wgrad."):
             call()
 
 

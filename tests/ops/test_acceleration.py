@@ -337,23 +337,23 @@ def test_batches_and_linear():
     ("spec", "mode", "reason"),
     [
         (":e5m10", None, "no native type multiplies e8m23 by e8m23 in fp16"),
-        (":bf16", None, "no native register in e8m7"),
+        (":bf16", None, "no native accumulator in e8m7"),
         ("e4m3 : fp32", None, "for CUDA tensors"),
-        (":fp16", None, "a holds other numbers than those of e5m10"),
-        ("* fp16 : fp16", None, "a holds other numbers than those of e5m10"),
+        (":fp16", None, "a holds numbers that e5m10 does not have"),
+        ("* fp16 : fp16", None, "a holds numbers that e5m10 does not have"),
         ("fp16 : fp16", "pedantic", "fp16/fp16 pedantic is for CUDA tensors"),
         (":fp32", "tf32", "fp32 fast tf32 is for CUDA tensors"),
         (":fp32", "pedantic", "fp32 pedantic is for CUDA tensors"),
         ("int8 : int(32)", None, "int8/int32 is for CUDA tensors"),
         ("int8 : int(32, saturate)", None, "int(32), which wraps"),
         ("int8 : int(32)", "pedantic", "has no pedantic form"),
-        (":fp32/rtz", None, "no native register in e8m23/rtz"),
-        (":mul=fp32, add=fp32", None, "round no product"),
+        (":fp32/rtz", None, "no native accumulator in e8m23/rtz"),
+        (":mul=fp32, add=fp32", None, "do not round products separately"),
         (":kahan(fp32)", None, "no accumulator kahan"),
-        ("e5m2 : fp32", None, "no e5m2 by e5m2"),
+        ("e5m2 : fp32", None, "no native product of e5m2 by e5m2"),
         ("fp16 * bf16 : fp32", None, "no native type multiplies e5m10 by e8m7"),
         (gs.acc.cublas_fp32(), None, "GPU's instruction"),
-        (gs.acc.cdna3_fp8(), None, "no NVIDIA architecture"),
+        (gs.acc.cdna3_fp8(), None, "not an NVIDIA architecture"),
         (gs.acc.hw("hopper", "mma", "fp16"), None, "products on hopper use wgmma"),
         (gs.acc.blackwell_nvfp4(), None, "GPU's instruction"),
         (gs.acc.hopper_fp8_2xacc(64), None, "every 128 terms"),
@@ -477,5 +477,5 @@ def test_vmap_autocast_and_func():
 
 
 def test_explain_names_the_native_type():
-    assert "cublas: native type bf16/fp32, under gemmsim.cublas_acceleration only" in gs.explain("bf16 : fp32")
-    assert "cublas: no, no native register in e6m9" in gs.explain(":e6m9")
+    assert "cublas: native type bf16/fp32, only under gemmsim.cublas_acceleration" in gs.explain("bf16 : fp32")
+    assert "cublas: no, no native accumulator in e6m9" in gs.explain(":e6m9")

@@ -192,7 +192,7 @@ def test_equal_seeds_give_equal_answers():
 def test_products_in_float64():
     found = gs.identify(by_spec(":chunked(8, fp64)"), 6, 6, 24, torch.float64)
     assert found.verified and found.text == ":chunked(8, fp64)"
-    assert "sums are read with 53 bits" in str(found) and "products 2^-1074 to 2^1023" in str(found)
+    assert "results are read with 53 bits" in str(found) and "products 2^-1074 to 2^1023" in str(found)
 
 
 def test_a_narrow_result_does_not_narrow_the_sums():

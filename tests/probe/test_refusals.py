@@ -51,7 +51,7 @@ REFUSED = {
         "returned torch.float32 first and torch.float16",
     ),
     "it raises": (lambda a, b: a @ b.T, "raised for operands 4x24 and 24x5 of torch.float32: RuntimeError"),
-    "scales of blocks": (lambda a, b: gs.qmatmul(a, b, "mxfp8_e4m3 : fp32"), "depends on what stands near them"),
+    "scales of blocks": (lambda a, b: gs.qmatmul(a, b, "mxfp8_e4m3 : fp32"), "depends on neighbouring elements"),
     "an output that is another's": (lambda a, b: (a @ b).roll(1, 0), "gives 0, and no other power of two"),
 }
 

@@ -22,7 +22,7 @@ def test_ranges_with_one_answer_are_one_rule():
         "M 1 to 2, K 16 to 32: :fp16",
         "M 3 to 4, K 16: :chunked(4, fp16)",
         "M 3 to 4, K 32: :chunked(8, fp16)",
-        "M 3 to 4: runs of 4 (K = 16), 8 (K = 32)",
+        "M 3 to 4: chunks of 4 (K = 16), 8 (K = 32)",
     )
     assert "rule: M 1 to 2" in str(over) and json.loads(json.dumps(over.to_dict()))["rules"] == list(over.rules)
     assert over._repr_html_().startswith("<table")

@@ -98,8 +98,8 @@ def test_a_trace_tells_of_each_step():
 
     found = gs.trace([[1.0, 2.0**-12, 3.0]], [[1.0], [1.0], [1.0]], "fused(2, 10, fp32)")
     steps = [step for step in found.steps if step.kind == "instruction"]
-    assert len(steps) == 2 and "cut toward zero below 2^-10" in str(steps[0])
+    assert len(steps) == 2 and "truncated below 2^-10" in str(steps[0])
     assert [float(step.value) for step in steps] == [1.0, 4.0]
     assert sum(step.kind == "product" for step in found.steps) == 3
     exact = gs.trace([[1.0, 2.0**-12]], [[1.0], [1.0]], "fused(2, exact, fp32)")
-    assert "nothing cut" in str(exact)
+    assert "nothing truncated" in str(exact)

@@ -31,6 +31,7 @@ MORE = [
         "bfp(8,tensor)/sr8 : fp32",
         ":hw(ampere, mma, f64, out=f64)",
     ),
+    *("e4m3 : hw(hopper, mma, e4m3)",),  # whose words have braces
     *(":hw(cdna1, mfma, bf16)", ":hw(cdna2, mfma, f16)", ":promote(hw(hopper, wgmma, e4m3), 64)", "int8 : int(20)"),
     *("fixed(8,4) : fixed(16, 8)", ":sequential(e5m10, seed=3)", ":e5m10/sr8, arithmetic=fp32"),
 ]

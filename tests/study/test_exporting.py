@@ -106,9 +106,9 @@ def test_vectors_are_of_the_operands_that_were_measured(folder):
 
 def test_negative_words_are_twos_complement(tmp_path):
     words = gs.vectors.Words("x", formats.parse_scalar("fixed(12,0)"), torch.tensor([-1, 5, -2048]), "i")
-    assert words.hex_text() == "// x: 3, fixed(12,0), 12 bits a word, word i\nfff\n005\n800\n"
+    assert words.hex_text() == "// x: 3, fixed(12,0), 12 bits per word, word i\nfff\n005\n800\n"
     wide = gs.vectors.Words("x", formats.FP64, torch.tensor([-(2**63)]), "i")
-    assert wide.hex_text("note").splitlines() == ["// x: 1, e11m52, 64 bits a word, word i; note", "8000000000000000"]
+    assert wide.hex_text("note").splitlines() == ["// x: 1, e11m52, 64 bits per word, word i; note", "8000000000000000"]
 
 
 def test_cells_can_be_chosen(folder, tmp_path):

@@ -176,7 +176,7 @@ BAD_FILES = [
     ({"a": "x.npy", "b": "complex.pt"}, "holds complex64"),
     ({"a": "x.npy", "b": "one.pt", "transpose": "none"}, "12 x 32 and one.pt 5 x 32.*--transpose b makes them fit"),
     ({"a": "vector.npy", "b": "one.pt"}, r"shape \(5,\)"),
-    ({"a": "text.npy", "b": "one.pt"}, "no .npy file"),
+    ({"a": "text.npy", "b": "one.pt"}, "not a .npy file"),
     ({"a": "objects.npy", "b": "one.pt"}, "cannot read|Object arrays|two dimensions"),
     ({"a": "x.npy", "b": "text.safetensors"}, "cannot read a tensor"),
     ({"a": "x.npy", "b": "text.pt"}, "cannot read a tensor"),

@@ -102,9 +102,9 @@ def section(peer: str) -> str:
     text = [
         HEADING,
         "",
-        f"In a script, `{name}` of an import becomes `{new}`{whole}. {_summary(lines)}",
+        f"In a script, replace `{name}` in imports by `{new}`{whole}. {_summary(lines)}",
         f"`python tests/support/import_lines.py` writes this section from `tests/compat/import_lines/{peer}.txt`, which names",
-        "the sources of the lines; a test runs each of them.",
+        "the source of each line; a test runs each of them.",
         "",
         *_table([line for line in lines if line.verdict != "works"]),
         *_fold([line for line in lines if line.verdict == "works"], len(lines)),
@@ -115,13 +115,13 @@ def section(peer: str) -> str:
 def _summary(lines: Sequence[Line]) -> str:
     working = sum(line.verdict == "works" for line in lines)
     if working == len(lines):
-        return f"All {working} lines work as they are."
-    return f"{working} of {len(lines)} lines work as they are; the table has the others."
+        return f"All {working} lines work unchanged."
+    return f"{working} of {len(lines)} lines work unchanged; the table lists the others."
 
 
 def _table(lines: Sequence[Line]) -> list[str]:
     rows = [f"| `{line.code}` | {line.verdict}: {_cell(line.why)} |" for line in lines]
-    return ["| import line | here |", "|---|---|", *rows, ""] if rows else []
+    return ["| import line | in gemmsim |", "|---|---|", *rows, ""] if rows else []
 
 
 def _fold(lines: Sequence[Line], of: int) -> list[str]:

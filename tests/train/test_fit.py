@@ -117,7 +117,7 @@ def test_errors_say_what_to_do(tmp_path):
         optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
         train.fit(other, optimizer, loss, [(X, Y)], epochs=2, folder=tmp_path, setting={"layers": 2}, progress=False)
     (tmp_path / "checkpoint.pt").write_bytes(b"not one")
-    with pytest.raises(train.TrainError, match="no checkpoint"):
+    with pytest.raises(train.TrainError, match="not a checkpoint"):
         run(tmp_path, 2)
 
 

@@ -108,7 +108,7 @@ def test_further_files_and_what_an_earlier_call_left(tmp_path):
     [
         ([[1.0]], [[1.0]], "mxfp8_e4m3 : fp32", {}, VectorsError, "share scales"),
         ([[1.0]], [[1.0]], "e4m3/sr : fp32", {}, VectorsError, "rounded at random"),
-        ([[1.0]], [[1.0]], "e4m3 : kahan(bf16)", {"steps": True}, gs.SpecError, "one register a step"),
+        ([[1.0]], [[1.0]], "e4m3 : kahan(bf16)", {"steps": True}, gs.SpecError, "one accumulator per step"),
         (torch.ones(2, 3), torch.ones(2, 3), "e4m3 : fp32", {}, gs.ShapeError, "Transpose one"),
         (torch.ones(2, 2, 3), torch.ones(3, 1), "e4m3 : fp32", {}, gs.ShapeError, "Choose one product of a batch"),
         (torch.ones(0, 3), torch.ones(3, 1), "e4m3 : fp32", {}, VectorsError, "at least one row"),
@@ -117,7 +117,7 @@ def test_further_files_and_what_an_earlier_call_left(tmp_path):
         (torch.ones(1, 1, dtype=torch.complex64), [[1]], ":fp32", {}, gs.DTypeError, "complex64"),
         ([[2**60]], [[1]], "int8 : int(20)", {}, gs.DTypeError, "2.53"),
         ([[2**40]], [[1]], ":int(53)", {}, VectorsError, "a as codes of fixed.32,0."),
-        ([[0.5]], [[1.0]], ":int(8)", {}, VectorsError, "(?s)no integers in int.8..*int8 : int.8."),
+        ([[0.5]], [[1.0]], ":int(8)", {}, VectorsError, "(?s)not integers in int.8..*int8 : int.8."),
         (
             [[float("nan")]],
             [[1.0]],
@@ -128,7 +128,7 @@ def test_further_files_and_what_an_earlier_call_left(tmp_path):
         ),
         ([[float("nan")]], [[1.0]], "e4m3 : fixed(9, 1)", {"steps": True}, VectorsError, "NaN|nan"),
         ([[1.0]], [[1.0]], "e4m3 : fp33", {}, gs.SpecError, "fp33"),
-        ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"a": (torch.ones(1), "int8")}}, VectorsError, "no other file"),
+        ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"a": (torch.ones(1), "int8")}}, VectorsError, "a unique name"),
         ([[1.0]], [[1.0]], "e4m3 : fp32", {"also": {"x": (torch.ones(1) / 2, "int8")}}, VectorsError, "x as codes"),
         (torch.ones(1, 2**24), torch.ones(2**24, 1), "e4m3 : fp32", {}, VectorsError, "33,554,433 words"),
         (torch.ones(200, 300), torch.ones(300, 300), "e4m3 : fp32", {"steps": True}, VectorsError, "with steps"),
@@ -176,7 +176,7 @@ def test_alternating_products_change_their_sign():
 @pytest.mark.parametrize("terms", [16, 41])
 def test_the_register_is_left_at_the_step_that_is_said(spec, terms):
     found = case(spec, "overflow", terms)
-    said = [part.split(" at step ")[1].split() for part in found.about.split("left ")[1].split(", row")[0].split("; ")]
+    said = [part.split(" at step ")[1].split() for part in found.about.split("overflows ")[1].split(", row")[0].split("; ")]
     assert len(said) == len(found.a) >= 4 and {int(words[0]) for words in said} >= {terms - 1}
     for row, words in zip(found.a, said, strict=True):
         step, column = int(words[0]), int(words[3])
@@ -224,10 +224,10 @@ def test_ties_are_half_way_between_neighbours(spec):
 
 def test_cases_that_a_spec_has_not_say_why():
     assert case("int8 : int(20)", "ties").a is None and "not rounded" in case("int8 : int(20)", "ties").about
-    assert "leaves the register" in case("int8 : int(40)", "overflow").about
+    assert "overflows the accumulator" in case("int8 : int(40)", "overflow").about
     assert "not counted" in case("e4m3 : hw(h100, wgmma, e4m3)", "overflow").about
-    assert "not one register" in case("e4m3 : pairwise(bf16)", "ties").about
-    assert "runs have one term" in case("e4m3 : chunked(1, bf16)", "ties").about
+    assert "not one accumulator" in case("e4m3 : pairwise(bf16)", "ties").about
+    assert "chunks have one term" in case("e4m3 : chunked(1, bf16)", "ties").about
     for wrong in (0, -1, True, 2.5):
         with pytest.raises(VectorsError, match="an integer from 1"):
             directed_cases("e4m3 : fp32", wrong)

@@ -14,7 +14,7 @@ from .lookup import count_lookup_overflows, lookup_gemm
 
 __all__ = ["instruction", "multiply", "names_instruction"]
 
-_NONE = Refusal("no processor has the instruction of another chip")
+_NONE = Refusal("no processor has another chip's instruction")
 
 
 def names_instruction(spec: GemmSpec) -> bool:

@@ -152,8 +152,8 @@ def count_overflows(
         raise _not_decoded(spec)
     if known.members is not None or known.programs[0].method not in (Method.INTEGER, Method.FIXED):
         raise UnsupportedSpec(
-            f"The CPU backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+            f"The CPU backend cannot count overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
     if spec.is_stochastic:
         seed = seed if spec.fixed_seed is None else spec.fixed_seed
@@ -175,7 +175,7 @@ def _check_extras(spec: GemmSpec, known: Prepared, c: Tensor | None, select: Ten
     """
     if c is not None and known.init == "zero":
         raise SpecError(
-            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  State where C enters, or drop c."
         )
     if select is None:
         return None
@@ -261,4 +261,4 @@ def failure(code: int, k: int, n: int) -> Exception:
             'operands to integers ("int8 : int(24)"), or use fixed(P, frac).'
         )
     size = f"{k * n * 4 / 2**30:.1f} GiB"
-    return MemoryError(f"Packing b ({k} x {n}) needs {size} or more, which is not there. Split the product along N.")
+    return MemoryError(f"Packing b ({k} x {n}) needs {size} or more, which is not available. Split it along N.")

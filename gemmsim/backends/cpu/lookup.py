@@ -78,7 +78,7 @@ def count_lookup_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor,
     if known.programs[0].method not in (Method.INTEGER, Method.FIXED):
         raise UnsupportedSpec(
             f"no overflows of {str(spec)!r} are counted; allowed: int(...), fixed(...) and accumulators made of them."
-            "\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+            "\n  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
     return _call(known, a, b, spec, counts, seed if spec.fixed_seed is None else spec.fixed_seed, counts)
 

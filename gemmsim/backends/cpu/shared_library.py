@@ -118,11 +118,11 @@ def _select(lib: ctypes.CDLL, name: str) -> None:
     if status:
         reason = {
             2: "this machine does not have it",
-            3: "this build has the machine's widest set and the baseline alone (install with GEMMSIM_ISAS=all for all)",
+            3: "this build has only the machine's widest set and the baseline (install with GEMMSIM_ISAS=all for all)",
         }.get(status, "it is not a known name")
         raise LibraryError(
             f"Instruction set {shown(name)} cannot be used: {reason}. Allowed: {', '.join(ISAS)} (as far as the "
-            f"machine has them). Unset {environment.ISA} to take the widest."
+            f"machine has them). Unset {environment.ISA} to use the widest."
         )
 
 

@@ -38,7 +38,7 @@ def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | No
         return Refusal("there is nothing to multiply")
     if k % _TERMS or n % _COLUMNS:
         return Refusal(
-            f"native type {native.name} takes multiples of {_COLUMNS} as N and of {_TERMS} as K, not {(n, k)}"
+            f"native type {native.name} takes multiples of {_COLUMNS} for N and of {_TERMS} for K, not {(n, k)}"
         )
     return None
 
@@ -75,7 +75,7 @@ def refuses(native: NativeType, a: Tensor | Coded, b: Tensor | Coded, shape: tor
     if math.prod(b.shape[:-2]) != 1:
         return Refusal(f"native type {native.name} takes two matrices, not batches of both operands")
     if {a.packing, b.packing} != {"bytes"}:
-        return Refusal(f"codes in packing {a.packing} and {b.packing}; it takes one a byte")
+        return Refusal(f"codes in packing {a.packing} and {b.packing}; it takes one per byte")
     return refuses_shape(native, math.prod(shape[:-1]), shape[-1], a.size)
 
 

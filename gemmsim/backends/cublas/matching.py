@@ -92,13 +92,13 @@ def _block_scaled(spec: GemmSpec, fast_mode: str | None) -> NativeType | Refusal
     elif scales == {(E4M3, 16)} and pair == (E2M1, E2M1):
         found = TYPES["nvfp4"]
     else:
-        return Refusal(f"native products multiply no {a} by {b}; there are MXFP8, not e5m2 by e5m2, and NVFP4")
+        return Refusal(f"there is no native product of {a} by {b}; there are MXFP8 (except e5m2 by e5m2) and NVFP4")
     if fast_mode == "pedantic":
         return Refusal(f"native type {found} has no pedantic form")
     if isinstance(accumulator, Hardware):
         return replace(found, capabilities=CAPABILITIES[accumulator.arch])
     if accumulator != Sequential(Cast(FP32)):
-        return Refusal(f"no native product of block formats adds as {accumulator}; there is fp32")
+        return Refusal(f"no native product of block formats has the accumulator {accumulator}; there is fp32")
     return found
 
 
@@ -110,14 +110,14 @@ def _of_accumulator(accumulator: Accumulator, a: Format, b: Format) -> NativeTyp
     if isinstance(accumulator, Integer):
         return _integer(accumulator, a, b)
     if not isinstance(accumulator, Sequential):
-        return Refusal(f"native products have no accumulator {accumulator}: they add in an order of their own")
+        return Refusal(f"native products have no accumulator {accumulator}: they use their own order of additions")
     if accumulator.init != "zero":
         return Refusal(f"init={accumulator.init!r}: native products take no addend here")
     if accumulator.mul is not None:
-        return Refusal("native products are fused: they round no product by itself")
+        return Refusal("native products are fused: they do not round products separately")
     register = _PLAIN.get(accumulator.add.format)
     if register is None or accumulator.add != Cast(accumulator.add.format):
-        return Refusal(f"no native register in {accumulator.add}; there are fp16, fp32, fp64 and int(32)")
+        return Refusal(f"no native accumulator in {accumulator.add}; there are fp16, fp32, fp64 and int(32)")
     return _row(a, b, register)
 
 
@@ -130,13 +130,13 @@ def _row(a: Format, b: Format, register: str) -> NativeType | Refusal:
     if register == "fp16" and all(fits(fmt, torch.float16) for fmt in (a, b)):
         return TYPES["fp16/fp16"]  # formats such as e4m3 have no type with an fp16 register, but their numbers are fp16
     if a == E5M2 and b == E5M2:
-        return Refusal("native products multiply no e5m2 by e5m2; one of them must be e4m3")
+        return Refusal("there is no native product of e5m2 by e5m2; one of them must be e4m3")
     return Refusal(f"no native type multiplies {a} by {b} in {register}")
 
 
 def _integer(accumulator: Integer, a: Format, b: Format) -> NativeType | Refusal:
     if accumulator != Integer(32):
-        return Refusal(f"no native register {accumulator}; there is int(32), which wraps")
+        return Refusal(f"no native accumulator {accumulator}; there is int(32), which wraps")
     if a != INT8 or b != INT8:
         return Refusal(f"no native type multiplies {a} by {b} in int(32); there is int8 by int8")
     return TYPES["int8/int32"]
@@ -146,7 +146,7 @@ def _hardware(accumulator: Hardware, a: Format, b: Format) -> NativeType | Refus
     if accumulator.op in _BLOCK_SCALED:
         return replace(TYPES[_BLOCK_SCALED[accumulator.op]], capabilities=CAPABILITIES[accumulator.arch])
     if accumulator.arch not in CAPABILITIES:
-        return Refusal(f"{accumulator.arch} is no NVIDIA architecture")
+        return Refusal(f"{accumulator.arch} is not an NVIDIA architecture")
     capabilities, unit = CAPABILITIES[accumulator.arch], _UNITS.get(accumulator.arch, "mma")
     if accumulator.op != unit:
         return Refusal(f"native products on {accumulator.arch} use {unit}, not {accumulator.op}")

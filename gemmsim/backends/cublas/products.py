@@ -78,7 +78,7 @@ def _not_held(product: Product, setting: Setting) -> str | None:
     for name, operand, fmt in zip("ab", (a, b), assumed[1], strict=True):
         if fmt is not None and not holds_numbers_of(operand, fmt):
             plain = native_type(named, a.dtype, b.dtype, setting.fast_mode)
-            return f"{plain}, and {name} holds other numbers than those of {fmt}; a cast in the spec rounds them"
+            return f"{plain}, and {name} holds numbers that {fmt} does not have; a cast in the spec rounds them"
     return None
 
 
@@ -94,9 +94,9 @@ def explain(spec: GemmSpec) -> str:
     decoded = _decoded_type(spec)
     if isinstance(found, NativeType):
         other = "" if decoded is None else f"; where a GPU is older than a Blackwell, {decoded}"
-        return f"cublas: native type {found}, under gemmsim.cublas_acceleration only{other} (operands in float32)"
+        return f"cublas: native type {found}, only under gemmsim.cublas_acceleration{other} (operands in float32)"
     if decoded is not None:
-        return f"cublas: {decoded}, under gemmsim.cublas_acceleration only; codes and scales themselves: no, {found}"
+        return f"cublas: {decoded}, only under gemmsim.cublas_acceleration; codes and scales themselves: no, {found}"
     return f"cublas: no, {found} (operands in float32)"
 
 

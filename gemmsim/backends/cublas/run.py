@@ -25,7 +25,7 @@ _INT_MM_ROWS: Final = 16
 
 def ran(backend: str, native: NativeType, how: str) -> Ran:
     """Return the record of one product of a native type, computed by the call ``how`` of "blas" or "cublas"."""
-    return Ran(backend, f"native type {native.name} by {how}: sums as the library makes them")
+    return Ran(backend, f"native type {native.name} by {how}: the library chooses the order of additions")
 
 
 def refuses(native: NativeType, a: Tensor, b: Tensor, out: Tensor) -> Refusal | None:
@@ -48,7 +48,7 @@ def cpu_refuses(native: NativeType) -> Refusal | None:
         ['fp16/fp16', 'fp16/fp32', 'bf16/fp32']
     """
     if native.capabilities:
-        return Refusal("the spec names a GPU's instruction; the CPU's BLAS adds otherwise")
+        return Refusal("the spec names a GPU's instruction; the CPU's BLAS adds differently")
     if native.on_cpu:
         return None
     return Refusal(f"native type {native.name} is for CUDA tensors; on the CPU: {_CPU_TYPES}")

@@ -136,18 +136,18 @@ def parts(accumulator: Accumulator) -> list[Accumulator]:
 def _refuses_part(part: Accumulator, facts: Facts) -> Refusal | None:
     """Return why this part may change a sum by other means than its casts, or ``None``."""
     if isinstance(part, SplitK) and part.share == "floor":
-        return Refusal(f"{part} may leave terms out")
+        return Refusal(f"{part} may lose terms")
     if isinstance(part, _ORDERS):
         return None
     if not isinstance(part, _REGISTERS):
         return Refusal(f"no proof is known for {part}")
     if isinstance(part, Sequential) and part.init != "zero":
-        return Refusal(f"init={part.init!r}: the facts say nothing of C")
+        return Refusal(f"init={part.init!r}: nothing is known about C")
     if isinstance(part, Integer):
         if facts.lsb_a < 0 or facts.lsb_b < 0:
-            return Refusal(f"{part} takes integers alone")
+            return Refusal(f"{part} takes only integers")
         if part.shift:
-            return Refusal(f"{part} cuts products")
+            return Refusal(f"{part} truncates products")
     if isinstance(part, Fixed) and -part.frac > facts.lsb:
         return Refusal(f"{part} may round a product")
     if isinstance(part, (Integer, Fixed)) and not holds(part.add_cast, facts):

@@ -41,8 +41,8 @@ _NARROW: Final = (torch.bfloat16, torch.float16)
 _TOO_SMALL: Final = Refusal("it is too small to gain from a library's product")
 _UNBOUNDED: Final = Refusal("an operand's format has no bounds, or float64 does not hold it")
 _NOT_FINITE: Final = Refusal("an operand holds NaN or infinities, or float64 does not sum its magnitudes")
-_TOO_WIDE: Final = Refusal("the first elements' products need more bits than a register of the spec holds")
-_EMULATED: Final = Refusal("cuBLAS was told to compose float64 products of narrower ones")
+_TOO_WIDE: Final = Refusal("products of the first elements need more bits than an accumulator of the spec holds")
+_EMULATED: Final = Refusal("cuBLAS is set to compose float64 products from narrower ones")
 
 
 def is_candidate(spec: GemmSpec) -> bool:

@@ -60,9 +60,9 @@ class Watch:
         if python and _switch(words, _ENDS) or not (python or _may_start_python(words)):
             return
         if python and (switch := _switch(words, _KEEPS_OUT)):
-            raise self._refused(words, f"the switch -{switch} keeps the emulation out of it")
+            raise self._refused(words, f"the switch -{switch} disables the emulation in it")
         if not reached:
-            raise self._refused(words, "its environment lacks what the emulation put into the program's")
+            raise self._refused(words, "its environment lacks the variables that the emulation set")
         self.started.append(list(words))
 
     def replaced(self, words: Sequence[str], env: Any) -> None:
@@ -72,7 +72,7 @@ class Watch:
             ProcessError: as for ``process``, and where a report of this process is expected.
         """
         if self.audited == os.getpid():
-            raise self._refused(words, "it replaces this process, whose report would be lost")
+            raise self._refused(words, "it replaces this process, so the report of this process would be lost")
         self.process(words, env, late=True)
 
     def _reaches(self, env: Any, late: bool) -> bool:

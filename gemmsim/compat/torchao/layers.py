@@ -384,7 +384,7 @@ def _why(chosen: FilterFn | None, exchanges: bool = True) -> Callable[[str, nn.M
         own = _own(module, exchanges) if isinstance(module, nn.Linear) else ""
         if own and (chosen is None or chosen(module, name)):
             return own, False
-        return "no layer of this converter", True
+        return "this converter has no such layer", True
 
     return why
 

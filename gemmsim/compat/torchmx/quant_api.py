@@ -67,7 +67,7 @@ def _own(child: nn.Module) -> str:
 def _why(name: str, module: nn.Module) -> tuple[str, bool]:
     """Why a layer was left, and whether that was asked for."""
     own = _own(module) if isinstance(module, nn.Linear) else ""
-    return (own, False) if own else ("no layer of this converter", True)
+    return (own, False) if own else ("this converter has no such layer", True)
 
 
 def quantize_llm_(model: nn.Module, qattention_config: QAttentionConfig, qmlp_config: QLinearConfig) -> None:

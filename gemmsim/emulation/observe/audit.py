@@ -184,7 +184,7 @@ class Audited:
         if self.needs_products and kind is None and not auditor.report.total_macs:
             asked, do = "audit(strict=True): nothing was multiplied", "Run the model inside the context, in this thread"
             if auditor.report.records:
-                asked += f" but products of which a size is 0: {len(auditor.report)}"
+                asked += f" except products with a size of 0: {len(auditor.report)}"
                 do = "Give the model inputs that are not empty"
             do += "; without strict an audit may be empty."
             raise NativeGemmError(message(asked, "at least one product", do))
@@ -192,7 +192,7 @@ class Audited:
     def __repr__(self) -> str:
         options = {"strict": self.strict, "values": self.values, "without_products": self.without_products}
         given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value)
-        return f"<gemmsim.audit({given}): open it by with; its as is the report>"
+        return f"<gemmsim.audit({given}): use it in a with statement; the name after 'as' is the report>"
 
 
 class _Auditor(Recorder):
@@ -210,7 +210,7 @@ class _Auditor(Recorder):
 
     def before(self, found: Found) -> None:
         if self.strict and found.spec == NATIVE:
-            raise self._refuse(_escaped(found, "is PyTorch's own product"))
+            raise self._refuse(_escaped(found, "is a native PyTorch product"))
 
     def after(self, found: Found, result: Any) -> None:
         dtype = result.dtype if isinstance(result, Tensor) else torch.float32
@@ -222,19 +222,19 @@ class _Auditor(Recorder):
 
     def algebra(self, found: Found) -> None:
         if self.strict:
-            raise self._refuse(_escaped(found, "is linear algebra of PyTorch's libraries, which multiply inside"))
+            raise self._refuse(_escaped(found, "is linear algebra of PyTorch, which multiplies internally"))
         dtype = torch.float32 if found.leaf.a is None else found.leaf.a.dtype
         record = Record(found.op, found.leaf.shape, dtype, found.module, found.role, NATIVE, 0)
         self.report.algebra.append(record)
 
     def opaque(self, name: str) -> None:
         if self.strict and not any(matches(pattern, name) for pattern in self.without_products):
-            asked = f"audit(strict=True): {name}, an operator that no audit can look into"
+            asked = f"audit(strict=True): {name}, an operator that an audit cannot inspect"
             do = (
-                f"If it multiplies no matrices, say so: audit(strict=True, without_products={name!r}). If it does, "
+                f"If it multiplies no matrices, declare it: audit(strict=True, without_products={name!r}). If it does, "
                 "its product is native: use a layer or function of PyTorch's instead. audit() without strict lists all."
             )
-            raise self._refuse(NativeGemmError(message(asked, "operators of PyTorch that are in sight", do)))
+            raise self._refuse(NativeGemmError(message(asked, "PyTorch operators that an audit can inspect", do)))
         self.report.opaque[name] = self.report.opaque.get(name, 0) + 1
 
     def higher(self, name: str, is_seen: bool) -> None:
@@ -256,13 +256,13 @@ def _escaped(found: Found, what: str) -> NativeGemmError:
         where = f"in a step of {optimizer}"
         do = (
             "Steps of optimizers are PyTorch's by design, and no rule reaches them: step outside the audit, or use "
-            "audit() without strict, which lists their products among the native ones."
+            "audit() without strict, which lists their products as native."
         )
     kind = _tensor_class()
     if kind is not None and optimizer is None:
         where += f", inside the operators of {kind.__module__}.{kind.__name__}"
         do = (
-            f"{kind.__name__} is a tensor class with operators of its own, which no rule reaches: give the module an "
+            f"{kind.__name__} is a tensor class with its own operators, which no rule reaches: give the module an "
             "ordinary weight (its values dequantized), or convert it with gemmsim.mx or gemmsim.nn."
         )
     asked = f"audit(strict=True): {found.op}, {sizes}, {found.role}, {where}, {what}"

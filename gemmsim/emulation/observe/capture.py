@@ -143,15 +143,15 @@ class capture:
     def _nothing(self, writer: _Writer) -> CaptureError:
         """The error that says why the file is empty."""
         if writer.inside:
-            asked = f"capture: {_first(writer.inside)}: inside one native operator, which hands no operands over"
+            asked = f"capture: {_first(writer.inside)}: inside one native operator, which does not expose its operands"
             do = (
                 "Open gemmsim.emulate around the model, which computes such a layer product by product, or take a "
                 "layer of gemmsim.nn (QLSTM, QGRU, QMultiheadAttention)."
             )
-            return CaptureError(message(asked, "products that are operators of their own", do))
+            return CaptureError(message(asked, "products that are separate operators", do))
         if writer.without_values:
             names = _first(writer.without_values)
-            asked = f"capture: {names}: operands without values, or of a dtype that no file holds"
+            asked = f"capture: {names}: operands without values, or of a dtype that files cannot hold"
             do = "Run the model on real tensors; gemmsim.audit lists products without values, too."
             return CaptureError(message(asked, f"values of {', '.join(map(_short, DTYPES))}", do))
         asked = f"capture: patterns {self.patterns}, kinds {self.kinds}, roles {self.roles} match nothing"

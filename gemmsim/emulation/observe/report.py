@@ -260,9 +260,8 @@ class Report:
             return "no products"
         if not self.total_macs:
             n = len(self.records)
-            return (
-                f"{n} product{'s' * (n > 1)} without a multiply-add: a size is 0 ({emulated} emulated, {native} native)"
-            )
+            empty = f"{n} product{'s' * (n > 1)} without multiply-adds because a size is 0"
+            return f"{empty} ({emulated} emulated, {native} native)"
         return (
             f"{len(self.records)} products, {self.total_macs:,} multiply-adds: {emulated} emulated, {native} "
             f"native, {integers} of integers; {share:.4g} % of the multiply-adds are emulated"
@@ -277,11 +276,11 @@ class Report:
             lines.append(f"Chosen by a library: {len(self.planned)} products: {counts}.")
         if self.algebra:
             names = sorted({f"{record.op} in {record.module!r}" for record in self.algebra})
-            lines.append(f"Linear algebra, PyTorch's own: {len(self.algebra)} calls: {', '.join(names)}.")
+            lines.append(f"Linear algebra by PyTorch: {len(self.algebra)} calls: {', '.join(names)}.")
         if self.opaque:
-            lines.append(f"Not looked into: {_counted(self.opaque)}.")
+            lines.append(f"Not inspected: {_counted(self.opaque)}.")
         if self.assumed:
-            lines.append(f"Assumed, for want of values: {_counted(self.assumed)}.")
+            lines.append(f"Assumed because values were not available: {_counted(self.assumed)}.")
         return lines
 
 

@@ -197,7 +197,7 @@ class GrowingFile:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and self.path.parent.is_dir():
                 free = f"; {shutil.disk_usage(self.path.parent).free >> 20:,} MiB are free there"
             asked = f"capture to '{self.path}': {error.strerror or error}, after {self.size >> 20:,} MiB{free}"
-            allowed = "a folder that can be written, with room for the operands"
+            allowed = "a writable folder with space for the operands"
             do = "Choose another, or write less: max_rows=, patterns, kinds, roles."
             raise CaptureError(message(asked, allowed, do)) from error
 

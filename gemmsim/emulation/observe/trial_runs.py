@@ -80,8 +80,8 @@ def estimated(
             if backward:
                 differentiate(output)
         except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
-            asked = f"audit.dry_run: {error.func} of a {type(model).__name__} asks for values"
-            allowed = "models whose code follows from shapes and dtypes"
+            asked = f"audit.dry_run: {error.func} of a {type(model).__name__} needs values"
+            allowed = "models whose control flow depends only on shapes and dtypes"
             raise DryRunError(message(asked, allowed, "Run it: audit(model, *inputs).")) from error
 
 

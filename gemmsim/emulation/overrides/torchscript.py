@@ -62,8 +62,8 @@ def _warn(module: Any, text: str) -> None:
         return
     _SEEN.add((text, name))
     warnings.warn(
-        f"{name} is TorchScript: its products are PyTorch's own, whatever gemmsim.emulate says.\n"
-        "  Call the module that it was made of instead.",
+        f"{name} is TorchScript: its products stay native, whatever gemmsim.emulate says.\n"
+        "  Call the original module instead.",
         UserWarning,
         stacklevel=caller(),
     )

@@ -106,7 +106,7 @@ def _check_tensors(owner: str, n: int, x: Tensor, weight: Tensor, bias: Tensor |
         raise ShapeError(message(asked, allowed, "Reshape them."))
     if 0 in (*weight.shape[2:], *x.shape[x.dim() - n :], weight.shape[0]):
         asked = f"{owner}: shapes x {tuple(x.shape)}, weight {tuple(weight.shape)}"
-        allowed = "sizes of at least 1, of the batch and the input channels apart"
+        allowed = "sizes of at least 1, except for the batch and the input channels"
         raise ShapeError(message(asked, allowed, "Leave out the call."))
 
 
@@ -152,7 +152,7 @@ def conv_geometry(
             asked = f"{owner}: kernel {tuple(kernel)} with dilation {spread} on x {tuple(x.shape)}"
             allowed = "a kernel no larger than the padded input"
             raise ShapeError(
-                message(asked, allowed, f"Add padding (here {before} and {after}), or take a smaller one.")
+                message(asked, allowed, f"Add padding (here {before} and {after}), or use a smaller kernel.")
             )
         sizes.append(room // steps[i] + 1)
     return Geometry(tuple(sizes), steps, before, spread, groups), after

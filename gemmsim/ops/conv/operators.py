@@ -141,7 +141,7 @@ def _batch(n: int, seed_at: int, counter_at: int) -> Any:
     return rule
 
 
-_INSTEAD = "Call gemmsim.qconv2d and its kin, which know what the backward pass computes."
+_INSTEAD = "Call gemmsim.qconv2d and similar functions, which define the backward pass."
 conv_op = define(f"conv({_CONV}, {_LAST}) -> Tensor", _conv, _conv_fake, vmap=_batch(1, 10, 14), instead=_INSTEAD)
 conv_with_operands_op = define(
     f"conv_with_operands({_CONV}, {_LAST}) -> (Tensor, Tensor, Tensor)",

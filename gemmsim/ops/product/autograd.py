@@ -37,7 +37,7 @@ __all__ = [
 
 
 def gradients_are_pytorchs(ctx: Any, saved: tuple[Any, ...]) -> bool:
-    """Whether a backward pass is PyTorch's own products of the operands as they were given."""
+    """Whether a backward pass is a native PyTorch products of the operands as they were given."""
     plan: AffinePlan = ctx.plan
     return plan.has_native_gradients and ctx.as_given
 
@@ -305,7 +305,7 @@ def check_gradient(role: str, product: Product) -> None:
     if product.palette:
         raise GradError(
             message(
-                f"gradient by a palette ({role}): select chooses for the elements of the forward product only",
+                f"gradient by a palette ({role}): select applies to the forward product only",
                 "backward products without a palette",
                 "Use gemmsim.QAffineFormats(fprop=the palette's spec, dgrad=..., wgrad=...).",
             )

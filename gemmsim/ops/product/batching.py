@@ -67,8 +67,8 @@ def seed_for_each(info: Any, owner: str, seed: int | None) -> tuple[bool, int | 
     raise SeedError(
         message(
             f"{owner} with stochastic rounding and no seed under vmap(..., randomness='error')",
-            "randomness='different' (bits of its own for each example) or 'same', or an explicit seed",
-            "Say which one in the call of torch.vmap.",
+            "randomness='different' (different bits for each example) or 'same', or an explicit seed",
+            "Choose one in the call of torch.vmap.",
         )
     )
 

@@ -41,7 +41,7 @@ def general_matmul(
     """``matmul`` of operands of any rank from two, and what ran; ``named``: the spec of casts made already.
 
     Raises:
-        DTypeError: for ``select`` that holds no integers; errors of ``matmul``.
+        DTypeError: for ``select`` that does not hold integers; errors of ``matmul``.
     """
     out = torch.empty(matmul_shape("qmatmul", a, b), dtype=dtype, device=a.device)
     return out, multiplied(Product(a, b, spec, out, seed, c, select, finish, named, row=row))
@@ -51,7 +51,7 @@ def multiplied(product: Product) -> object:
     """What ran to compute ``product``, whose ``c`` and ``select`` broadcast to its result.
 
     Raises:
-        DTypeError: for ``select`` that holds no integers; ShapeError: for what does not broadcast.
+        DTypeError: for ``select`` that does not hold integers; ShapeError: for what does not broadcast.
     """
     out = product.out
     if product.c is not None:

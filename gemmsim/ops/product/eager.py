@@ -154,7 +154,7 @@ def _cast_from(row: int, a: Tensor, spec: GemmSpec, seed: int) -> tuple[Tensor, 
 def _check_row_of(row: int, spec: GemmSpec) -> None:
     """``UnsupportedSpec`` for an operand a whose random bits always count from its own first element."""
     if isinstance(spec.a, TENSOR_FORMATS) and spec.a.is_stochastic:
-        asked = f"qmatmul: row={row} with operand a in {spec.a}, which draws from its first element on"
+        asked = f"qmatmul: row={row} with operand a in {spec.a}, whose random bits start at its first element"
         do = "Round the whole of a beforehand with gemmsim.quantize."
         raise UnsupportedSpec(message(asked, "row=0, or another rounding of a", do))
 

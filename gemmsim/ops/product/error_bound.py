@@ -194,9 +194,13 @@ def _share(within: float | None) -> float | None:
     if within is None:
         return None
     if isinstance(within, bool) or not isinstance(within, (int, float)):
-        raise DTypeError(message(f"truth: within={within!r}", "a number of 0 or more", "Give a share, such as 2**-34."))
+        raise DTypeError(
+            message(f"truth: within={within!r}", "a number of 0 or more", "Give a fraction, such as 2**-34.")
+        )
     if not within >= 0:
-        raise ShapeError(message(f"truth: within={within}", "a number of 0 or more", "Give a share, such as 2**-34."))
+        raise ShapeError(
+            message(f"truth: within={within}", "a number of 0 or more", "Give a fraction, such as 2**-34.")
+        )
     return float(within)
 
 

@@ -64,7 +64,7 @@ class Events:
         return {name: int(count.sum()) / made if made else 0.0 for name, count in counts.items()}
 
     def __repr__(self) -> str:
-        start = f"Events {tuple(self.out.shape)}, {self.additions} additions an element"
+        start = f"Events {tuple(self.out.shape)}, {self.additions} additions per element"
         if getattr(self.out, "is_meta", False):
             return f"<{start}>"
         return f"<{start}: {', '.join(f'{share:.3g} {name}' for name, share in self.shares().items())}>"
@@ -100,7 +100,7 @@ def count_events(a: Tensor, b: Tensor, spec: SpecLike, *, c: Tensor | None = Non
 
     Example:
         >>> gs.count_events(torch.ones(1, 4096), torch.ones(4096, 1), ":bf16")
-        <Events (1, 1), 4096 additions an element: 0.938 swamped, 0.938 inexact, 0 underflow, 0 overflow>
+        <Events (1, 1), 4096 additions per element: 0.938 swamped, 0.938 inexact, 0 underflow, 0 overflow>
     """
     meaning = GemmSpec.of(spec)
     seed = check_seed("count_events", seed)

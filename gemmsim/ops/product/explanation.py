@@ -38,19 +38,19 @@ def explain(spec: FormatsLike) -> str:
 def _backward(spec: GemmSpec) -> str:
     """What the backward products of a layer with this spec are, and what becomes of the gradient before them."""
     if isinstance(spec.accumulator, Palette):
-        return "backward    none: indices choose for the forward product alone"
+        return "backward    none: select applies to the forward product only"
     formats = QAffineFormats.of(spec)
     dgrad, wgrad = formats.dgrad, formats.wgrad
     assert dgrad is not None and wgrad is not None
     products = f"dgrad {dgrad}" + (f", wgrad {wgrad}" if wgrad != dgrad else " and the same for wgrad")
     if dgrad.has_blocks:
-        return f"backward    {products}: every operand is encoded anew, the gradient, too"
+        return f"backward    {products}: every operand is encoded again, including the gradient"
     if dgrad.cast_a is not None:
         return f"backward    {products}: the gradient is rounded to {dgrad.cast_a}"
     if spec.cast_a is None and spec.cast_b is None:
         return f"backward    {products}"
     rounds = "QAffineFormats(dgrad=..., wgrad=...) or a recipe rounds it"
-    return f"backward    {products}: the gradient is multiplied as it comes, in no format of the operands; {rounds}"
+    return f"backward    {products}: the gradient is not rounded to an operand format; {rounds}"
 
 
 def _explain_formats(formats: QAffineFormats) -> str:

@@ -45,8 +45,8 @@ def warn_of_format_alone(owner: str, name: str, value: object) -> None:
     text, fmt, rest = alone
     _SEEN.add((owner, text))
     warnings.warn(
-        f"{owner}: {name}={text!r} is a format alone, which is that of the accumulator: every partial sum is rounded "
-        f"to {fmt}, and the operands are not.\n"
+        f"{owner}: {name}={text!r} is only a format, which means the accumulator's format: every partial sum is "
+        f"rounded to {fmt}, and the operands are not.\n"
         f"  Write {f':{text}'!r} for this. For operands in {fmt}, summed in fp32, write {f'{fmt} : fp32{rest}'!r}; "
         "for training in FP8 see gemmsim.recipes.",
         FormatsWarning,
@@ -77,8 +77,7 @@ def warn_of_gradients(dtype: torch.dtype, *products: str | None) -> None:
     del _UNCAST[products]  # type: ignore[arg-type]
     _SEEN.add(("gradients", text))
     warnings.warn(
-        f"{text!r} casts the operands of the forward product alone: the backward products multiply the gradient as it "
-        "comes.\n"
+        f"{text!r} rounds only the operands of the forward product: the backward products use the gradient unrounded.\n"
         f"  Write {f'all_products({text})'!r} to cast the gradient in the same formats, with grad=... in another one, "
         f"or QAffineFormats(fprop={text!r}, dgrad={products[1]!r}, wgrad={products[2]!r}) for what it does now.",
         FormatsWarning,

@@ -61,7 +61,7 @@ def qmatmul(
             that for float32 operands.
         spec: "e4m3 * e5m2 : e5m10 -> bf16" (see ``GemmSpec``), an accumulator, or a cast or format (of a sequential
             accumulator). ``QAffineFormats`` or the name of a recipe ("hopper_fp8") means separate forward and backward
-            products, quantisers and scaling; a is then the input and b the weight. None is PyTorch's own product.
+            products, quantisers and scaling; a is then the input and b the weight. None is a native PyTorch product.
         seed: seed of the random bits of stochastic roundings, 0 to 2**64 - 1. None takes one from torch's default CPU
             generator, only if the spec needs it. A seed that the spec itself fixes has precedence.
         arithmetic: "exact" or "fp32"; replaces the spec's.
@@ -144,6 +144,7 @@ def qmm(
                 "Use gemmsim.qmatmul for vectors and batches.",
             )
         )
+    check_same_inner("qmm", a, b)
     return qmatmul(a, b, spec, seed=seed, arithmetic=arithmetic, c=c, select=select, out_dtype=out_dtype, row=row)
 
 
@@ -288,7 +289,7 @@ def check_operands(owner: str, a: Tensor, b: Tensor, c: Tensor | None, out_dtype
 def check_row_steps(owner: str, row: int, plan: AffinePlan) -> None:
     """``UnsupportedSpec`` for rows of a larger product with quantisers that count from their own first element."""
     if plan.draws_in_steps and not (isinstance(row, int) and row == 0):
-        asked = f"{owner}: row={row} with quantisers around the product that draw random bits"
+        asked = f"{owner}: row={row} with quantisers around the product that use random bits"
         do = "Write the casts in the spec of the product ('e4m3/sr8 : bf16/sr8'), whose bits row moves."
         raise UnsupportedSpec(message(asked, "row=0, or deterministic quantisers", do))
 

@@ -173,7 +173,7 @@ _MATMUL = (
     " Tensor? select=None, Tensor? bias=None, str? output=None, SymInt row=0, Tensor? counter=None,"
     " str? site=None, Tensor? amax=None"
 )
-_INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which know what the backward pass computes."
+_INSTEAD = "Call gemmsim.qmatmul or gemmsim.qlinear, which define the backward pass."
 matmul_op = define(
     f"matmul({_MATMUL}) -> Tensor",
     _matmul,

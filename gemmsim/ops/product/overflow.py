@@ -62,7 +62,7 @@ def count_overflows(a: Tensor, b: Tensor, spec: SpecLike, *, seed: int | None = 
             message(
                 f"count_overflows of {meaning.accumulator}",
                 "int(...), fixed(...), and accumulators made of them",
-                "Use fixed(bits, frac, rounding=...) for a register that counts.",
+                "Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows.",
             )
         )
     _warn_of_uncounted(meaning.accumulator)

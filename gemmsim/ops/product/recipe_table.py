@@ -40,7 +40,7 @@ def recipe_table(formats: QAffineFormats) -> str:
 
 def _operand(fmt: object, scaled: bool, margin: int) -> tuple[str, ...]:
     if isinstance(fmt, ScaledCast):
-        before = [f"as {fmt.stored} kept it"] if fmt.stored is not None else []
+        before = [f"as stored in {fmt.stored}"] if fmt.stored is not None else []
         before += [f"Hadamard of {fmt.hadamard}"] if fmt.hadamard else []
         before += [f"times {fmt.gain:g}"] if fmt.gain != 1.0 else []
         scale = f"{fmt.rule}, a power of two" if fmt.power else str(fmt.rule)

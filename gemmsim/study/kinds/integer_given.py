@@ -122,7 +122,7 @@ def as_integers(x: Tensor, fmt: str, name: str, scaled: str) -> Tensor:
     parsed = gs.formats.parse_scalar(fmt)
     values = x.double()
     if x.is_floating_point() and not bool((values == values.round()).all()):
-        raise StudyError(f"{name} has numbers that are no integers; allowed with --scaled none: integers. Scale it.")
+        raise StudyError(f"{name} has numbers that are not integers; allowed with --scaled none: integers. Scale it.")
     low, high = int(parsed.min), int(parsed.max)
     if x.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
         raise StudyError(

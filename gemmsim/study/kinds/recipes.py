@@ -73,7 +73,7 @@ class RecipesParameters(Parameters):
         absent = [part for part in self.without if part not in there]
         if absent and self.without not in (part_names(), ("none",)):
             raise StudyError(
-                f"without has {absent[0]!r}, which is no part of {', '.join(self.recipes)}; "
+                f"without has {absent[0]!r}, which is not part of {', '.join(self.recipes)}; "
                 f"allowed: {', '.join(there)}."
             )
 

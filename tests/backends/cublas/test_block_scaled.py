@@ -30,9 +30,9 @@ def named(spec, mode=None):
     ("mxfp8_e4m3 : fp32", "mxfp8"), ("mxfp8_e4m3 * mxfp8_e5m2 : fp32 -> bf16", "mxfp8 e4m3*e5m2"),
     ("mxfp8_e5m2 * mxfp8_e4m3 : fp32", "mxfp8 e5m2*e4m3"), ("nvfp4 : fp32", "nvfp4"), ("nvfp4/tensor : fp32", "nvfp4"),
     ("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "mxfp8"), ("nvfp4 : hw(rtx_blackwell, mxf4nvf4, e2m1)", "nvfp4"),
-    ("mxfp8_e4m3 * bf16 : fp32", "one operand in a block format"), ("mxfp8_e5m2 : fp32", "multiply no mxfp8_e5m2"),
-    ("mxfp4 : fp32", "multiply no mxfp4"), ("mxfp8_e4m3 : scaled(fp32)", "adds as scaled"),
-    ("mxfp8_e4m3 : bf16", "adds as e8m7"), ("mxfp8_e4m3/b16 : fp32", "multiply no"),
+    ("mxfp8_e4m3 * bf16 : fp32", "one operand in a block format"), ("mxfp8_e5m2 : fp32", "no native product of mxfp8_e5m2"),
+    ("mxfp4 : fp32", "no native product of mxfp4"), ("mxfp8_e4m3 : scaled(fp32)", "has the accumulator scaled"),
+    ("mxfp8_e4m3 : bf16", "has the accumulator e8m7"), ("mxfp8_e4m3/b16 : fp32", "no native product of"),
 ])  # fmt: skip
 def test_types(spec, name):
     assert name in named(spec)
@@ -116,7 +116,7 @@ def test_encoded_operands(blackwell):
 
 def test_reasons_of_sizes_and_batches(blackwell):
     spec = "mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)"
-    for k, n, batch, reason in ((48, 32, (), "multiples of 16 as N and of 32 as K, not (32, 48)"), (64, 24, (), "not (24, 64)"), (64, 32, (2,), "not batches")):  # fmt: skip
+    for k, n, batch, reason in ((48, 32, (), "multiples of 16 for N and of 32 for K, not (32, 48)"), (64, 24, (), "not (24, 64)"), (64, 32, (2,), "not batches")):  # fmt: skip
         a, b = operands(8, k, n, batch)
         b = torch.stack([b, b]) if batch else b
         want = gs.qmatmul(a, b, spec)
@@ -130,7 +130,7 @@ def test_reasons_of_sizes_and_batches(blackwell):
 
 @pytest.mark.parametrize(("spec", "reason"), [
     ("mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)", "names a GPU's instruction"),
-    ("mxfp8_e4m3 : scaled(fp32)", "adds as scaled"), ("mxfp4 * bf16 : scaled(fp32)", "one without"),
+    ("mxfp8_e4m3 : scaled(fp32)", "has the accumulator scaled"), ("mxfp4 * bf16 : scaled(fp32)", "one without"),
 ])  # fmt: skip
 def test_on_the_cpu_the_meaning_stays_and_the_reason_is_told(spec, reason):
     a, b = operands()

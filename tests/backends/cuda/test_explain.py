@@ -62,24 +62,24 @@ def test_values_of_blocks_are_decoded_once():
     assert "scales of b are decoded" in line("bf16*mxfp4 : e5m10", "blocks on cuda: ")
     assert "a and b rounded in a pass beforehand" in line("MXFP8[E4M3]{8} : e5m10", "blocks on cuda: ")
     cores = line(spec, "tensor cores: ")
-    assert cores.startswith("tensor cores: no, they add in an order and with cuts of their own, not as e8m23 does, and")
+    assert cores.startswith("tensor cores: no, they add and truncate in their own way, not as e8m23 does, and")
     assert "Hopper has no block-scaled instruction" in cores and f"{OTHER_SUMS}the block-scaled instruction" in cores
     assert "Blackwell's is another spec, 'mxfp8_e4m3 : hw(blackwell, mxf8f6f4, e4m3)'" in cores
 
 
 def test_scales_apart_multiply_totals_of_groups():
     how = line("nvfp4/tensor : scaled(fp32)", "blocks on cuda: ")
-    assert "decode them while they are loaded; scales multiply the total of each group of 16 terms" in how
-    assert how.endswith("the tensors' own scales multiply the last total")
+    assert "decode them while they are loaded; scales multiply the sum of each group of 16 terms" in how
+    assert how.endswith("the tensors' scales multiply the final sum")
     cores = line("mxfp4 : scaled(fp32)", "tensor cores: ")
     assert "not as scaled(e8m23) does" in cores and "'mxfp4 : hw(blackwell, mxf4, e2m1)'" in cores
     cores = line("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))", "tensor cores: ")
     assert cores.startswith(
-        "tensor cores: wgmma.m64n8k32.f32.e4m3.e4m3, scaled every 32 terms on hopper, if a comparison"
+        "tensor cores: wgmma.m64n8k32.f32.e4m3.e4m3, scaled every 32 terms on hopper, if a check"
     )
     assert ". otherwise the model of hw(hopper, wgmma, e4m3) runs, and Hopper has no block-scaled" in cores
     cores = line("nvfp4/tensor : scaled(hw(hopper, wgmma, e4m3))", "tensor cores: ")
-    assert cores.startswith("tensor cores: no, the kernel takes no scale of a whole tensor. otherwise the model of")
+    assert cores.startswith("tensor cores: no, the kernel does not take a scale of a whole tensor. otherwise the model of")
     cores = line("mxfp6_e3m2 : scaled(fp32)", "tensor cores: ")  # no kernel of tcgen05 reads 6 bits
     assert "another spec" not in cores and f"{OTHER_SUMS}warps' instructions on values in bfloat16" in cores
     assert "gives their sums" not in line("mxfp4/b8 : scaled(fp32)", "tensor cores: ")
@@ -93,7 +93,7 @@ def test_block_scaled_instructions_run_as_their_model_on_a_hopper():
         "tensor cores: tcgen05mma_block_scale.m128n8k64.kind::mxf4nvf4.block16.f32.e2m1.e2m1.ue4m3 on blackwell, if"
     )
     assert cores.endswith(
-        "Hopper has no block-scaled instruction: there, as on any GPU without this one, the model runs"
+        "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units are used"
     )
 
 
@@ -109,7 +109,7 @@ def test_what_is_said_of_tensor_cores_is_what_would_be_launched():
 def test_native_types_of_decoded_operands():
     """On a Hopper, which takes no codes and scales, and of formats that no library takes."""
     assert line("mxfp8_e4m3 : fp32", "cublas: ").startswith(
-        "cublas: native type mxfp8, under gemmsim.cublas_acceleration"
+        "cublas: native type mxfp8, only under gemmsim.cublas_acceleration"
     )
     assert "older than a Blackwell, native type bf16/fp32 of the operands' values" in line(
         "mxfp8_e4m3 : fp32", "cublas: "

@@ -209,12 +209,12 @@ def test_scaled_totals_are_compared_before_they_are_used(fake_gpu, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("mxfp8_e4m3 : scaled(fp32)", "scales no totals"),
-        ("mxfp8_e4m3 : scaled(hw(ampere, mma, bf16))", "those of Hopper's wgmma are"),
+        ("mxfp8_e4m3 : scaled(fp32)", "does not scale sums"),
+        ("mxfp8_e4m3 : scaled(hw(ampere, mma, bf16))", "only those of Hopper's wgmma"),
         ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), e5m10)", "the kernel adds in fp32"),
-        ("nvfp4/tensor : scaled(hw(hopper, wgmma, e4m3))", "no scale of a whole tensor"),
+        ("nvfp4/tensor : scaled(hw(hopper, wgmma, e4m3))", "does not take a scale of a whole tensor"),
         ("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3), n=8)", "groups of 8 terms"),
-        ("mxfp8_e4m3 * e4m3 : scaled(hw(hopper, wgmma, e4m3))", "one operand is in no block format"),
+        ("mxfp8_e4m3 * e4m3 : scaled(hw(hopper, wgmma, e4m3))", "one operand is not in a block format"),
         ("mxfp8_e4m3/b96 : scaled(hw(hopper, wgmma, e4m3))", "groups of 96 terms"),
     ],
 )

@@ -261,7 +261,7 @@ def test_architectures_of_capabilities():
 
 def test_explain_names_the_instruction():
     text = gs.explain(acc.cublas_fp32())
-    assert "tensor cores: wgmma.m64n8k16.f32.bf16.bf16 on hopper, if a comparison at its first use" in text
+    assert "tensor cores: wgmma.m64n8k16.f32.bf16.bf16 on hopper, if a check at its first use" in text
     assert "tensor cores: no, no kernel issues cdna3" in gs.explain(acc.cdna3_fp8())
     assert "tensor cores" not in gs.explain(":e5m10")
 

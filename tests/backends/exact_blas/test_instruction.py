@@ -41,7 +41,7 @@ def test_the_bits_of_the_spec(on_gpu, arch, spec):
     cpu.gemm(a, b, meaning, want, 7)
     record = exact_blas.gemm(a, b, meaning, got, 7)
     assert isinstance(record, Ran) and record.backend == "cuda"
-    assert "gemm_instruction<" in str(record) and "cuts none of these sums" in str(record)
+    assert "gemm_instruction<" in str(record) and "truncates none of these sums" in str(record)
     assert_bitwise_equal(got, want)
 
 

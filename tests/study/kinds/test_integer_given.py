@@ -65,7 +65,7 @@ def test_floats_are_scaled_and_rounded_and_integers_on_demand_are_not(tmp_path):
     worker = study.Worker(kind, tmp_path / "out")
     product = worker.study.inputs(kind.cells()[0], worker.context).product
     assert product.a.equal(integers(a, "uint8")) and product.b.equal(integers(b, "int5"))
-    with pytest.raises(StudyError, match="t.pt:x has numbers that are no integers; allowed with --scaled none"):
+    with pytest.raises(StudyError, match="t.pt:x has numbers that are not integers; allowed with --scaled none"):
         study.run(study.kind("integer")(**given, scaled="none"), tmp_path / "none")
     torch.save({"x": (a * 9).round(), "w": (b.mT * 9).round()}, tmp_path / "t.pt")
     kind = study.kind("integer")(**given, scaled="none")

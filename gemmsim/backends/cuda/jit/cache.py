@@ -89,7 +89,7 @@ class KernelCache:
             return None
         entry = unpack_entry(data)
         if entry is None:
-            self._warn("read", ValueError(f"the entry of {source} for {arch} is damaged and will be replaced"))
+            self._warn("read", ValueError(f"the entry of {source} for {arch} is corrupt and will be replaced"))
             return None
         return CompiledKernel(source, arch, entry[0], 0.0)
 
@@ -123,7 +123,7 @@ class KernelCache:
         self._warned = True
         text = (
             f"The folder of compiled kernels, {self.folder}, could not be {what} ({error}). Kernels work, but are "
-            f"compiled again in every process. Set {ENVIRONMENT} to a folder that can be written, or run "
+            f"compiled again in every process. Set {ENVIRONMENT} to a writable folder, or run "
             "'gemmsim kernels clear'."
         )
         warnings.warn(text, CacheWarning, stacklevel=4)

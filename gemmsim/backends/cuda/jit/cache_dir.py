@@ -34,9 +34,9 @@ def cache_folder() -> Path:
     try:
         return _cache_folder(environment.text(ENVIRONMENT))
     except RuntimeError as error:
-        asked = f"a folder for compiled kernels below a home folder that cannot be found ({error})"
-        do = f"Set {ENVIRONMENT} to a folder that can be written."
-        raise CudaError(message(asked, "a user with a home folder, or a folder that is named", do)) from error
+        asked = f"a folder for compiled kernels in a home folder that cannot be found ({error})"
+        do = f"Set {ENVIRONMENT} to a writable folder."
+        raise CudaError(message(asked, "a user with a home folder, or a named folder", do)) from error
 
 
 def _cache_folder(chosen: str | None) -> Path:

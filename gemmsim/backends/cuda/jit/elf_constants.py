@@ -23,7 +23,7 @@ def exported(cubin: bytes, name: str) -> bytes:
         CudaError: if ``cubin`` is no ELF file or has no such object.
     """
     if cubin[:4] != b"\x7fELF":
-        raise CudaError(f"machine code that is no ELF file, so that {name} cannot be read from it")
+        raise CudaError(f"machine code that is not an ELF file, from which {name} cannot be read")
     wanted = name.encode() + b"\0"
     try:
         sections = list(_sections(cubin))
@@ -36,7 +36,7 @@ def exported(cubin: bytes, name: str) -> bytes:
                     begin = sections[home][1] + value
                     return cubin[begin : begin + length]
     except (struct.error, IndexError) as error:
-        raise CudaError(f"machine code that is cut off, so that {name} cannot be read from it: {error}") from error
+        raise CudaError(f"incomplete machine code, from which {name} cannot be read: {error}") from error
     raise CudaError(f"machine code exports no {name}")
 
 

@@ -78,7 +78,7 @@ class LoadedKernel:
         _check(status, f"find device {self.device}")
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         (status,) = driver.cuKernelSetAttribute(attribute, self._shared, driver.CUkernel(self._handle), device)
-        _check(status, f"give {self.source} {self._shared} bytes of shared memory a block")
+        _check(status, f"give {self.source} {self._shared} bytes of shared memory per block")
 
     def __call__(self, blocks: tuple[int, int, int], args: ctypes.Structure) -> None:
         """Launch ``blocks`` blocks on the current stream with the record ``args``, which is copied before this

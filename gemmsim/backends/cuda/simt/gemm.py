@@ -249,8 +249,8 @@ def count_overflows(a: Tensor, b: Tensor, spec: GemmSpec, counts: Tensor, seed: 
 def check_counts(spec: GemmSpec) -> None:
     if not spec.accumulator.counts_overflows or isinstance(spec.accumulator, Palette):
         raise UnsupportedSpec(
-            f"The CUDA backend counts no overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
-            "made of them.\n  Use fixed(bits, frac, rounding=...) for a register that counts."
+            f"The CUDA backend cannot count overflows of {str(spec)!r}; allowed: int(...), fixed(...) and accumulators "
+            "made of them.\n  Use fixed(bits, frac, rounding=...) for an accumulator that counts overflows."
         )
 
 
@@ -304,11 +304,11 @@ def check_product(spec: GemmSpec, terms: int, c: Tensor | None, select: Tensor |
     palette = isinstance(spec.accumulator, Palette)
     if c is not None and getattr(spec.accumulator, "init", "zero") == "zero":
         raise SpecError(
-            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  Say where C enters, or drop c."
+            f"c with {str(spec)!r}; allowed: init=c_first or init=c_last.\n  State where C enters, or drop c."
         )
     if palette != (select is not None):
         asked = f"{str(spec)!r} without select" if palette else f"select with {str(spec)!r}"
-        raise SpecError(f"{asked}; allowed: select with palette(...), and only there.\n  Give select for a palette.")
+        raise SpecError(f"{asked}; allowed: select only with palette(...).\n  Give select for a palette.")
 
 
 def _members_run(

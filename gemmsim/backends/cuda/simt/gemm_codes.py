@@ -80,4 +80,4 @@ def _check_tensors(a: Tensor, b: Tensor, codes: tuple[CodeFormat, CodeFormat]) -
     terms = terms_of(a, codes[0]), terms_of(b, codes[1], -2)
     if terms[0] != terms[1]:
         asked = f"a_codes {tuple(a.shape)} of {terms[0]} terms and b_codes {tuple(b.shape)} of {terms[1]}"
-        raise ValueError(f"{asked}; allowed: the same K.\n  Codes of 4 bits lie two a byte along K, others one a byte.")
+        raise ValueError(f"{asked}; allowed: the same K.\n  4-bit codes are packed two per byte along K.")

@@ -131,7 +131,7 @@ def _entries(products: ProductTable, dtype: torch.dtype, device: torch.device) -
     def make(where: torch.device) -> tuple[Tensor, ...]:
         if where.type != "cpu":
             asked = f"the table {products} for the first time while a CUDA graph is captured"
-            raise CudaError(message(asked, "tables that are on the device", "Run the product once before capturing."))
+            raise CudaError(message(asked, "tables already on the device", "Run the product once before capturing."))
         values = values_of(products)
         if dtype.is_floating_point:
             return (values.to(dtype),)

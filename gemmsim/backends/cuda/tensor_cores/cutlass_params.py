@@ -142,7 +142,7 @@ def check_layout(cubin: bytes, tiling: Tiling, kernel: str) -> None:
     if len(found) != len(wanted):
         wrong.append(f"{len(found)} numbers are exported, not {len(wanted)}")
     if wrong:
-        asked = f"the parameters of {kernel}, which its compiler laid out otherwise: {wrong[0]}"
+        asked = f"the parameters of {kernel}, which its compiler laid out differently: {wrong[0]}"
         do = "Install the pinned versions: pip install 'gemmsim[cuda]'."
         raise CudaError(message(asked, "the layout of nvidia-cutlass 4.2.0.0", do))
 
@@ -167,7 +167,7 @@ def _encoder() -> Any:
     try:
         status, address, _ = driver.cuGetProcAddress(b"cuTensorMapEncodeTiled", _SINCE, 0)
     except RuntimeError as error:  # cuda-bindings raises this without a driver
-        raise DriverError(f"The CUDA driver cannot be asked for tensor maps: {error}") from error
+        raise DriverError(f"The CUDA driver refuses a query for tensor maps: {error}") from error
     if int(status) or not int(address):
         raise DriverError(f"The CUDA driver has no tensor maps: {getattr(status, 'name', status)}.")
     pointers = [c_void_p] * 5

@@ -45,13 +45,13 @@ def block_words(spec: GemmSpec) -> str | None:
         second = " * the tensor's scale" if any(fmt.tensor_scale for fmt in blocks.values()) else ""
         return (
             f"codes and scales of {' and '.join(blocks)} are decoded once (mx_cast) to element * scale{second}, in "
-            "float32, or float64 where that may not hold them; ordinary units multiply these values (gemm)"
+            "float32, or float64 where float32 may not hold them; ordinary units multiply these values (gemm)"
         )
     how = f"ordinary units (gemm) read codes and scales of {' and '.join(blocks)} and decode them while they are loaded"
     if isinstance(spec.accumulator, Hardware):
-        return f"{how}; they compute the model of the instruction, scales in each step as it has them"
-    second = "; the tensors' own scales multiply the last total" if any(x.tensor_scale for x in blocks.values()) else ""
-    return f"{how}; scales multiply the total of each group of {spec.group} terms{second}"
+        return f"{how}; they compute the model of the instruction, with scales applied in each step"
+    second = "; the tensors' scales multiply the final sum" if any(x.tensor_scale for x in blocks.values()) else ""
+    return f"{how}; scales multiply the sum of each group of {spec.group} terms{second}"
 
 
 def block_core_words(spec: GemmSpec) -> str | None:
@@ -69,12 +69,12 @@ def block_core_words(spec: GemmSpec) -> str | None:
     if not blocks:
         return None
     if isinstance(spec.accumulator, Hardware):
-        return "Hopper has no block-scaled instruction: there, as on any GPU without this one, the model runs"
+        return "Hopper has no block-scaled instruction: there, as on any GPU without it, ordinary units are used"
     inner = spec.accumulator.inner if isinstance(spec.accumulator, Scaled) else None
     if isinstance(inner, Hardware):
         words = f"otherwise the model of {inner} runs"
     else:
-        words = f"no, they add in an order and with cuts of their own, not as {spec.accumulator} does"
+        words = f"no, they add and truncate in their own way, not as {spec.accumulator} does"
     words += ", and Hopper has no block-scaled instruction"
     named = _named(spec)
     if named is not None:

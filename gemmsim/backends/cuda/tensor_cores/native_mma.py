@@ -115,7 +115,7 @@ def chain_of(accumulator: Accumulator) -> Chain | Refusal:
     if isinstance(accumulator, Hardware):
         return _plain_chain(accumulator)
     if not isinstance(accumulator, (Promote, Chunked)) or not isinstance(accumulator.inner, Hardware):
-        return Refusal(f"{accumulator} is no chain of matrix instructions")
+        return Refusal(f"{accumulator} is not a chain of matrix instructions")
     if accumulator.add_cast != Cast(FP32):
         return Refusal(f"promotion to {accumulator.add_cast}; the kernel adds in fp32, to nearest even")
     found = _plain_chain(accumulator.inner)
@@ -139,7 +139,7 @@ def without_first(accumulator: Accumulator, k: int) -> Accumulator:
 def _plain_chain(accumulator: Hardware) -> Chain | Refusal:
     one = accumulator.instruction
     if accumulator.first:
-        return Refusal(f"terms that are left over of {accumulator.first} come first; the kernel has them last")
+        return Refusal(f"the remainder modulo {accumulator.first} comes first; the kernel adds it last")
     if one.unit not in _ISSUES or one.a not in _ELEMENTS or one.b not in _ELEMENTS:
         return Refusal(f"no kernel issues {one.arch} {one.name}")
     found = Chain(one)

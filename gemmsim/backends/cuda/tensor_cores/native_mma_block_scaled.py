@@ -58,9 +58,9 @@ def chain_of(spec: GemmSpec) -> ScaledChain | Refusal:
     """Return the chain that ``spec`` means, if a kernel exists for it, else why there is none."""
     accumulator, a, b = spec.accumulator, spec.a, spec.b
     if not isinstance(accumulator, Hardware) or accumulator.instruction.scale is None:
-        return Refusal(f"{accumulator} is no chain of block-scaled instructions")
+        return Refusal(f"{accumulator} is not a chain of block-scaled instructions")
     if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat):
-        return Refusal("one operand is in no block format")
+        return Refusal("one operand is not in a block format")
     one = accumulator.scaled_instruction(a, b)
     elements = tuple(OPERANDS[name].format for name in (one.a, one.b))
     kinds = {(x.scale, x.block_size) for x in (a, b)}
@@ -84,7 +84,7 @@ def source_of(chain: ScaledChain) -> KernelSource:
 def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor) -> Refusal | None:
     """Return why the kernel does not take these operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
-        return Refusal("one operand is in no block format")
+        return Refusal("one operand is not in a block format")
     if out.dim() > 2 and not _is_one(b.codes):
         return Refusal("batches of both operands: it takes two matrices")
     if out.shape[-1] > 65535 * 128 or out.shape[:-1].numel() > _MOST_LINES:

@@ -112,7 +112,7 @@ def instruction(product: Product) -> Ran | Refusal:
         return _not_used(chain)
     refusal = _device_refuses(chain.instruction.arch, out)
     if product.c is not None or product.select is not None:
-        refusal = Refusal("it takes no addend and no choice of accumulators")
+        refusal = Refusal("it does not take an addend or a choice of accumulators")
     mainloop = _mainloop(chain, a, out) if refusal is None else refusal
     if not isinstance(mainloop, Collective):
         refusal = refusal or _refuses(chain, out, a.shape[-1])
@@ -206,22 +206,22 @@ def exact_sums(a: Tensor, b: Tensor, out: Tensor, units: int, lsbs: tuple[int, i
     """
     own = architecture_of(torch.cuda.get_device_capability(_index(out)))
     if own not in ("ampere", "ada", "hopper", "blackwell", "rtx_blackwell"):
-        return Refusal(f"no instruction of {out.device} is known to keep sums")
+        return Refusal(f"no instruction of {out.device} is known to keep sums exactly")
     accumulator = Hardware(own, "wgmma" if own == "hopper" else "mma", "bf16" if a.dtype == torch.bfloat16 else "fp16")
     model, chain = accumulator.instruction.model, chain_of(accumulator)
     if not isinstance(model, FusedBlock) or not isinstance(chain, Chain):
-        return Refusal(f"no kernel issues {accumulator}, or its model cuts otherwise")
+        return Refusal(f"no kernel issues {accumulator}, or its model truncates differently")
     # Units are far above the least exponent to which an instruction aligns.
     narrow = units <= 1 << min(model.kept, model.conversion.fraction_bits) and all(
         abs(lsb) <= _NEAR_ONE for lsb in lsbs
     )
     if not narrow:
-        return Refusal(f"{chain} may cut sums of {units.bit_length()} bits")
+        return Refusal(f"{chain} may truncate sums of {units.bit_length()} bits")
     refusal = _refuses(chain, out, a.shape[-1])
     if refusal is not None:
         return refusal
     source = gemm_instruction(a, b, GemmSpec(accumulator=accumulator), out, 0, chain)
-    return f"{source}, which cuts none of these sums; {_equal_words(out.device, source)}"
+    return f"{source}, which truncates none of these sums; {_equal_words(out.device, source)}"
 
 
 def _index(out: Tensor) -> int:
@@ -349,7 +349,7 @@ def tensor_core_words(spec: GemmSpec) -> str | None:
         found = scaled.chain_of(spec) if inner.instruction.scale is not None else chain_of(spec.accumulator)
     if isinstance(found, Refusal):
         return f"no, {found.reason}"
-    words = f"{found} on {inner.arch}, if a comparison at its first use finds the bits of the model"
+    words = f"{found} on {inner.arch}, if a check at its first use gives the same bits as the model"
     if not torch.cuda.is_available():
         return f"{words}; there is no GPU here"
     index = torch.cuda.current_device()

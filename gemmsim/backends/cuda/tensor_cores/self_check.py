@@ -108,7 +108,7 @@ def _judge(arch: str, source: KernelSource, problems: Iterable[Problem]) -> Verd
         return Verdict(False, f"not checked, the model is used: {_first_line(error)}", digest)
     except RuntimeError as error:  # torch raises this for a fault of the instruction when it waits for the result
         words = f"failed while it was checked, the model is used: {type(error).__name__}: {_first_line(error)}"
-        return Verdict(False, f"{words}; a GPU that this was a fault of runs nothing more in this process", digest)
+        return Verdict(False, f"{words}; after such a GPU fault this process can no longer use the GPU", digest)
     return Verdict(True, f"the instruction's bits are those of its model in all {outputs} outputs of the check", digest)
 
 
@@ -127,5 +127,5 @@ def _difference(problem: Problem, native: Tensor, model: Tensor, different: Tens
     count = f"{int(different.sum())} of {different.numel()} outputs over K = {a.numel()}"
     return (
         f"the instruction differs from its model, which is used instead: in {count}; the first, of {shown}{more}, "
-        f"is {got.hex()} and not {want.hex()}"
+        f"is {got.hex()} instead of {want.hex()}"
     )

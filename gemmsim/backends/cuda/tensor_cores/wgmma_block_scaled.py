@@ -70,18 +70,18 @@ def groups_of(spec: GemmSpec) -> ScaledGroups | Refusal:
     """Return the chains that ``spec`` means, if a kernel exists for it, else why there is none."""
     accumulator, a, b, n = spec.accumulator, spec.a, spec.b, spec.group
     if not isinstance(accumulator, Scaled) or not isinstance(accumulator.inner, Hardware) or n is None:
-        return Refusal(f"{accumulator} scales no totals of instructions")
+        return Refusal(f"{accumulator} does not scale sums of instructions")
     chain = chain_of(accumulator.inner)
     if not isinstance(chain, Chain):
         return chain
     if chain.instruction.unit != "wgmma":
-        return Refusal(f"no kernel scales totals of {chain}; those of Hopper's wgmma are")
+        return Refusal(f"no kernel scales sums of {chain}; only those of Hopper's wgmma")
     if accumulator.outer != Cast(FP32):
-        return Refusal(f"scaled totals added in {accumulator.outer}; the kernel adds in fp32, to nearest even")
+        return Refusal(f"scaled sums added in {accumulator.outer}; the kernel adds in fp32, to nearest even")
     if not isinstance(a, BlockFormat) or not isinstance(b, BlockFormat):
-        return Refusal("one operand is in no block format")
+        return Refusal("one operand is not in a block format")
     if a.tensor_scale or b.tensor_scale:
-        return Refusal("the kernel takes no scale of a whole tensor")
+        return Refusal("the kernel does not take a scale of a whole tensor")
     if max(a.scale.p, b.scale.p) > _SCALE_BITS:
         return Refusal(f"scales of more than {_SCALE_BITS} bits")
     found = ScaledGroups(chain, a, b, n)
@@ -104,7 +104,7 @@ def source_of(groups: ScaledGroups) -> KernelSource:
 def refuses(a: Tensor | Coded, b: Tensor | Coded, out: Tensor, groups: ScaledGroups) -> Refusal | None:
     """Return why the kernel does not take these operands, or ``None``."""
     if not isinstance(a, Coded) or not isinstance(b, Coded):
-        return Refusal("one operand is in no block format")
+        return Refusal("one operand is not in a block format")
     width = _width(a.size, groups)
     size = groups.chain.dtypes[0].itemsize
     return refuses_shape(out, width, groups.chain) or refuses_sizes(out, width * size)

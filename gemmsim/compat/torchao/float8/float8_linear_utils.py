@@ -89,7 +89,7 @@ def _swapped(
         return made
     left: dict[str, tuple[str, bool]] = {}
     with gs.nn.Conversion.watched(
-        owner, module, lambda name, layer: left.get(name, ("no layer of this converter", True))
+        owner, module, lambda name, layer: left.get(name, ("this converter has no such layer", True))
     ):
         _swap(module, "", make, chosen, left)
         gs.nn.call_children(module)

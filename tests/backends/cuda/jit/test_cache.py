@@ -64,7 +64,7 @@ def test_no_home_folder_is_a_typed_error(monkeypatch):
     monkeypatch.setattr(Path, "home", home)
     monkeypatch.delenv("GEMMSIM_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    with pytest.raises(cuda.CudaError, match="Set GEMMSIM_CACHE_DIR to a folder"):
+    with pytest.raises(cuda.CudaError, match="Set GEMMSIM_CACHE_DIR to a writable folder"):
         cuda.cache_folder()
     assert folder_module.keep_failed_source(tiny_kernel(), ARCH, "log") is None, "the compiler's log is what is told"
 
@@ -138,7 +138,7 @@ def test_a_damaged_entry_is_replaced_with_one_warning(cache_dir, counted, damage
     data = path.read_bytes()
     flipped = data[:100] + bytes([data[100] ^ 1]) + data[101:]
     path.write_bytes({"cut": data[:-7], "empty": b"", "flipped": flipped, "foreign": b"\x7fELF"}[damage])
-    with pytest.warns(cuda.CacheWarning, match="damaged and will be replaced") as caught:
+    with pytest.warns(cuda.CacheWarning, match="corrupt and will be replaced") as caught:
         again = cuda.KernelCache(cache_dir).get(tiny_kernel(), ARCH)
     assert again.cubin == good.cubin and len(caught) == 1 and len(counted) == 2
     with warnings.catch_warnings():

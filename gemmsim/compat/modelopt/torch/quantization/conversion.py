@@ -105,7 +105,7 @@ def replace_quant_module(model: nn.Module) -> nn.Module:
 def _why(name: str, module: nn.Module) -> tuple[str, bool]:
     """Why a layer was left, and whether that was asked for."""
     own = own_forward(module) if type(module) in QuantModuleRegistry else ""
-    return (own, False) if own else ("no layer of this converter", True)
+    return (own, False) if own else ("this converter has no such layer", True)
 
 
 def _matching(model: nn.Module, chosen: Filter, parent: Any) -> list[tuple[str, Any]]:
