@@ -115,7 +115,9 @@ def test_a_comparison():
     lines = [line.split() for line in str(found).split("\n")]
     assert [" ".join(row).split() for row in table.rows[1:]] == lines[2 : 2 + len(table.rows) - 1]
     assert sum(int(row[1]) for row in table.rows[1:]) == 6
-    assert table.around[0].startswith(":e5m10 against :e8m23: ") and any("the sums first differ at step" in t for t in table.around)
+    assert table.around[0].startswith(":e5m10 against :e8m23: ") and any(
+        "the sums first differ at step" in t for t in table.around
+    )
     same = gs.compare(":fp32", ":fp32", torch.ones(1, 1), torch.ones(1, 1))
     assert Cells(same._repr_html_()).rows[1:] == [["equal in value", "1", "100.00%"]]
 

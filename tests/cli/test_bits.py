@@ -38,7 +38,9 @@ def test_a_zero_has_no_exponent():
     text = words(*WGMMA, "--in", "bf16", "--a", "0", "--b", "2^100", "--c", "2^-60")
     assert "E = -60" in text and "p0" not in text and "result      0x21800000 = 8.673617379884035e-19" in text
     text = words(*WGMMA, "--in", "bf16", "--a", "2^-76", "--b", "2^-76", "--c", "0")
-    assert "E = -133: the largest exponent" in text and "result      0x00000000" in text and "exact       2^-152" in text
+    assert (
+        "E = -133: the largest exponent" in text and "result      0x00000000" in text and "exact       2^-152" in text
+    )
 
 
 def test_every_step_is_shown():

@@ -25,7 +25,11 @@ def test_a_sum_is_shown_step_by_step():
 
 def test_two_specs_are_compared():
     result = run("compare", ":fp16", ":bf16", "--shape", "4", "16", "5", "--seed", "3")
-    assert result.exit_code == 0 and "of 20 elements equal" in result.stdout and "the sums first differ at step" in result.stdout
+    assert (
+        result.exit_code == 0
+        and "of 20 elements equal" in result.stdout
+        and "the sums first differ at step" in result.stdout
+    )
     data = json.loads(run("compare", "fp32", "hw(h100, wgmma, e4m3)", "--unit", "e8m13", "--json").stdout)
     assert data["elements"] == 32 * 32 and data["unit"] == "e8m13"
 

@@ -176,7 +176,9 @@ def test_alternating_products_change_their_sign():
 @pytest.mark.parametrize("terms", [16, 41])
 def test_the_register_is_left_at_the_step_that_is_said(spec, terms):
     found = case(spec, "overflow", terms)
-    said = [part.split(" at step ")[1].split() for part in found.about.split("overflows ")[1].split(", row")[0].split("; ")]
+    said = [
+        part.split(" at step ")[1].split() for part in found.about.split("overflows ")[1].split(", row")[0].split("; ")
+    ]
     assert len(said) == len(found.a) >= 4 and {int(words[0]) for words in said} >= {terms - 1}
     for row, words in zip(found.a, said, strict=True):
         step, column = int(words[0]), int(words[3])

@@ -74,12 +74,12 @@ def test_scales_apart_multiply_totals_of_groups():
     cores = line("mxfp4 : scaled(fp32)", "tensor cores: ")
     assert "not as scaled(e8m23) does" in cores and "'mxfp4 : hw(blackwell, mxf4, e2m1)'" in cores
     cores = line("mxfp8_e4m3 : scaled(hw(hopper, wgmma, e4m3))", "tensor cores: ")
-    assert cores.startswith(
-        "tensor cores: wgmma.m64n8k32.f32.e4m3.e4m3, scaled every 32 terms on hopper, if a check"
-    )
+    assert cores.startswith("tensor cores: wgmma.m64n8k32.f32.e4m3.e4m3, scaled every 32 terms on hopper, if a check")
     assert ". otherwise the model of hw(hopper, wgmma, e4m3) runs, and Hopper has no block-scaled" in cores
     cores = line("nvfp4/tensor : scaled(hw(hopper, wgmma, e4m3))", "tensor cores: ")
-    assert cores.startswith("tensor cores: no, the kernel does not take a scale of a whole tensor. otherwise the model of")
+    assert cores.startswith(
+        "tensor cores: no, the kernel does not take a scale of a whole tensor. otherwise the model of"
+    )
     cores = line("mxfp6_e3m2 : scaled(fp32)", "tensor cores: ")  # no kernel of tcgen05 reads 6 bits
     assert "another spec" not in cores and f"{OTHER_SUMS}warps' instructions on values in bfloat16" in cores
     assert "gives their sums" not in line("mxfp4/b8 : scaled(fp32)", "tensor cores: ")
