@@ -48,11 +48,13 @@ class Difference:
 
     def __str__(self) -> str:
         text = f"first difference at {list(self.at)}: {self.a!r} and {self.b!r}"
-        if self.step is None or self.trace_a is None or self.trace_b is None:
+        if self.trace_a is None or self.trace_b is None:
             return text
+        if self.step is None:
+            return f"{text}; the two sums do not have the same steps, so compare their traces (gs.trace)"
         one, other = self.trace_a.steps[self.step], self.trace_b.steps[self.step]
-        k = "" if one.k is None else f", k = {one.k}"
-        return f"{text}; the sums first differ at step {self.step + 1}{k}:\n    {one}\n    {other}"
+        place = _place(self.trace_a.steps, self.step)
+        return f"{text}; the sums first differ at {place}:\n    {one}\n    {other}"
 
 
 @dataclass(frozen=True)
@@ -382,6 +384,18 @@ def _parting(one: Sequence[Any], other: Sequence[Any]) -> int | None:
         if not _equal(p.value, q.value) or (p.kind == "operands" and p.text != q.text):
             return index
     return None
+
+
+def _place(steps: Sequence[Any], index: int) -> str:
+    """The step as a user counts: by its term, or by the terms that one instruction adds."""
+    terms: list[int] = []
+    for step in reversed(steps[:index]):
+        if step.kind != "product":
+            break
+        terms.append(step.k)
+    if steps[index].k is None and terms:
+        return f"the step that adds the terms {min(terms)} to {max(terms)}"
+    return f"step {index + 1}" + ("" if steps[index].k is None else f", k = {steps[index].k}")
 
 
 def _equal(p: Fraction | float, q: Fraction | float) -> bool:

@@ -298,7 +298,10 @@ def _known_gpu(gpu: Any) -> str:
         return word
     near = suggestion(word, names)
     raise library_error(
-        f"GPU {shown(gpu)}", ", ".join(names), f"{near}gemmsim.libraries.known() lists what was measured."
+        f"GPU {shown(gpu)}",
+        ", ".join(names),
+        f"{near}gemmsim.libraries.known() lists what was measured. assume_gpu= applies the rules of one of these GPUs to "
+        "another GPU.",
     )
 
 

@@ -182,7 +182,7 @@ def test_a_process_that_is_not_reached_is_named(run):
     done = run(hidden)
     assert done.returncode == 0 and done.stdout == "4096.0\n"
     assert done.stderr.startswith("warning: the program started '/bin/sh -c PYTHONPATH=/nowhere")
-    assert "PyTorch's own" in done.stderr and "-m gemmsim emulate --spec :bf16 SCRIPT" in done.stderr
+    assert "products are native" in done.stderr and "-m gemmsim emulate --spec :bf16 SCRIPT" in done.stderr
     strict = run(f"import torch\n{PRODUCT}\n" + hidden, "--strict", command="audit")
     assert strict.returncode == 1 and "processes with unknown products" in strict.stderr
 

@@ -214,7 +214,7 @@ def test_claims_name_parts_that_there_are():
         ({"without": []}, "lists no part. Give all, none"),
         (
             {"recipes": "mxfp4_hadamard", "without": "scales"},
-            "'scales', which is no part of mxfp4_hadamard; allowed: had",
+            "'scales', which is not part of mxfp4_hadamard; allowed: had",
         ),
         ({"networks": "mlp"}, "allowed: gpt, conv"),
         ({"steps": 0}, "1 to 100000"),
