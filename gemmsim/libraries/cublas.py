@@ -300,7 +300,7 @@ def _known_gpu(gpu: Any) -> str:
     raise library_error(
         f"GPU {shown(gpu)}",
         ", ".join(names),
-        f"{near}gemmsim.libraries.known() lists what was measured. assume_gpu= applies the rules of one of these GPUs to "
+        f"{near}gemmsim.libraries.known() lists what was measured. assume_gpu= applies the rules of one of these to "
         "another GPU.",
     )
 
