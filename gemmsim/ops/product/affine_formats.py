@@ -224,9 +224,9 @@ class QAffineFormats:
 
         In dgrad and wgrad the operand formats of a spec are dropped: these products multiply the incoming gradient,
         uncast, by the operand that the forward pass had already cast. Accumulator, output format and arithmetic stay.
-        An accumulator that only takes certain formats (hw) casts the gradient to the format of the operand in whose place
-        it is. Block formats stay: each operand is encoded anew, from values in full precision, along the contraction
-        dimension of each product, the gradient in the format of the operand in whose place it is.
+        An accumulator that only takes certain formats (hw) casts the gradient to the format of the operand in whose
+        place it is. Block formats stay: each operand is encoded anew, from values in full precision, along the
+        contraction dimension of each product, the gradient in the format of the operand in whose place it is.
 
         Raises:
             SpecError, FormatError: for what names nothing.
