@@ -222,11 +222,11 @@ class QAffineFormats:
         The name of a recipe ("hopper_fp8", "hopper_fp8(margin=1)") means the formats that ``gemmsim.recipes`` makes of
         it. The text of ``QAffineFormats`` means the formats that it was printed from.
 
-        In dgrad and wgrad the operand formats of a spec are dropped: these products multiply the gradient as it comes
-        by the operand as it was multiplied in the forward pass. Accumulator, output format and arithmetic stay. An
-        accumulator that only takes certain formats (hw) casts the gradient to the format of the operand in whose place
-        it is. Block formats stay: each operand is encoded anew, from values in full precision, along the contraction
-        dimension of each product, the gradient in the format of the operand in whose place it is.
+        In dgrad and wgrad the operand formats of a spec are dropped: these products multiply the incoming gradient,
+        uncast, by the operand that the forward pass had already cast. Accumulator, output format and arithmetic stay.
+        An accumulator that only takes certain formats (hw) casts the gradient to the format of the operand in whose
+        place it is. Block formats stay: each operand is encoded anew, from values in full precision, along the
+        contraction dimension of each product, the gradient in the format of the operand in whose place it is.
 
         Raises:
             SpecError, FormatError: for what names nothing.

@@ -56,7 +56,8 @@ class Lost:
         warnings.warn(
             f"{lost} of {some} gradients became zero in a backward pass without scaling ({specs}).\n"
             "  Use gemmsim.recipes (hopper_fp8(), mxfp8(), ...), QAffineFormats(..., use_scaling=True) with a format "
-            "for the gradient, wider formats for dgrad and wgrad, or a larger loss scale.",
+            "for the gradient, wider formats for dgrad and wgrad, or a larger loss scale. Scaled operands reach the "
+            "largest value of their format: give the accumulators enough exponent bits (e6m5) for their products.",
             FormatsWarning,
             stacklevel=caller(),
         )
