@@ -61,9 +61,10 @@ def equality(row: dict[str, Any]) -> str:
 
 
 def table(rows: list[dict[str, Any]], unit: str, title: str) -> list[str]:
+    per_second = {"elements": "elements/s", "multiply-adds": "MAC/s"}[unit]
     lines = [
         f"\n## {title}\n",
-        f"| package | its call | gemmsim | ratio | equal results | its {unit} a second | gemmsim's | limit |",
+        f"| package | its call | gemmsim | ratio | equal results | its {per_second} | gemmsim's | limit |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -21,7 +21,12 @@ VIEWS_UNDER_VMAP = (2, 13)
 
 
 class TorchVersionError(NotImplementedError):
-    """Something that the installed release of PyTorch lacks and a newer one has."""
+    """Something that the installed release of PyTorch lacks and a newer one has.
+
+    Example:
+        >>> issubclass(gs.ops.TorchVersionError, NotImplementedError)
+        True
+    """
 
 
 def has(release: tuple[int, int], version: str | None = None) -> bool:
