@@ -70,7 +70,7 @@ WANG2018_FIG3 = Reproduction(
 
 _BOUNDS = "Higham, Accuracy and Stability, 2nd ed., 4.2; Blanchard, Higham, Mary 2020; first-order bound"
 _CHM = "Connolly, Higham, Mary, SIAM J. Sci. Comput. 43 (2021), A566, abstract"
-_CHM_NU = "nu in a rounding error bound, which stochastic rounding replaces by a multiple of sqrt(n)u"
+_CHM_NU = "the constant nu in a rounding error bound; with stochastic rounding, a multiple of sqrt(n)u takes its place"
 _GRID = tuple(2**k for k in range(7, 13))
 
 #: Largest backward error at K = 4096 in u: 9 to 25 draws gave these ranges.
