@@ -9,8 +9,8 @@ import pytest
 from support import ROOT
 
 from gemmsim import study
-from gemmsim.study.distributions import NAMES
 from gemmsim.study.checks import SOURCES, counted_sources, today_source
+from gemmsim.study.distributions import NAMES
 from gemmsim.study.errors import StudyError
 from gemmsim.study.registry import REPRODUCTIONS
 

@@ -21,10 +21,10 @@ _REPORT_UNIT = "DeepSeek-V3 technical report, section 3.5.2"
 _TWO_PERCENT = "'nearly 2 %' largest relative error at K = 4096 for 'two random matrices', distribution not given"
 #: Both checks are one-sided: no distribution here gives 2 %.
 _LESS = (
-    "one-sided: normal data give 0.6 %, below 2 %. max_rel_large counts outputs of above-average size; over all "
-    "outputs, one near 0 has a relative error of 1494 %"
+    "one-sided: normal data give 0.6 %, below 2 %, in max_rel_large, that is in outputs of above-average size "
+    "(max_rel is 1494 %, because one sum is near 0)"
 )
-_MORE = "one-sided: data in [0, 1) give 7.9 %, above 2 %"
+_MORE = "one-sided: data in [0, 1) give 7.9 %, above 2 %, in max_rel"
 #: What section 3.5.2 says: 32 products, 14 bits of each (the leading one and 13 below it), a register of as many.
 _FOURTEEN = "fused(32, 13, e8m13/rtz)"
 _FOURTEEN_SAYS = "'the highest 14 bits of each mantissa product', truncated, of 32 products; registers of 14 bits"
