@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import NamedTuple
 
@@ -192,7 +193,7 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
                 raise spec_error(
                     f"{shown(text)}: {shown(part.strip())} after {next(reversed(kwargs))}=",
                     "name=value there",
-                    "Move it before the named arguments.",
+                    _forward(kwargs),
                 )
             args.append(part.strip())
         elif keyword[1] in kwargs:
@@ -200,6 +201,13 @@ def _arguments(inside: str, text: str) -> tuple[list[object], dict[str, object]]
         else:
             kwargs[keyword[1]] = keyword[2].strip()
     return args, kwargs
+
+
+def _forward(kwargs: Mapping[str, object]) -> str:
+    """What to do about an argument without a name behind ``kwargs``."""
+    if {"mul", "add"} <= set(kwargs):  # the two roundings of a spec, which are not an argument of a constructor
+        return f"Write an accumulator with two roundings as sequential({kwargs['add']}, {kwargs['mul']})."
+    return "Move it forward."
 
 
 def _check_no_operands(alone: str, text: str) -> None:

@@ -10,12 +10,13 @@ from ..formats import Cast, FixedFormat, FloatFormat, Format
 from ..formats.errors import shortened, shown
 from ..hardware.chips import CHIPS, chip_key
 from .accumulator import Accumulator
-from .argument_kinds import ChoiceKind, IntKind
+from .argument_kinds import ChoiceKind, IntKind, optional
 from .chunked import Chunked, Promote
 from .errors import spec_error
 from .hardware import Hardware
 from .integer import Integer
 from .sequential import Sequential
+from .totals import TOTALS
 
 __all__ = [
     "PRESETS",
@@ -214,9 +215,16 @@ def adder_tree(
                 "Use overflow='saturate', or wider levels.",
             )
         found = Chunked(2**level, found, FixedFormat(bits, 0))  # type: ignore[arg-type]
+    return Chunked(2 ** len(levels), found, _after_trees(outer))
+
+
+def _after_trees(outer: int | CastLike | Accumulator) -> Cast | Accumulator | None:
+    """What adds the results of trees: a number of bits is a saturating integer of that width."""
     last = str(outer).strip()
-    into = f"fixed({last},0)" if last.isdecimal() and int(last) in range(1, 54) else outer
-    return Chunked(2 ** len(levels), found, into)  # type: ignore[arg-type]
+    text = f"fixed({last},0)" if last.isdecimal() and int(last) in range(1, 54) else outer
+    # Refused here, so that the message names the tree.
+    found: Cast | Accumulator | None = optional(TOTALS).read(text, "adder_tree", "outer")
+    return found
 
 
 def _widths(given: object) -> list[int]:

@@ -104,7 +104,7 @@ class Trace:
 
     @property
     def roundings(self) -> int:
-        """How many steps changed a value."""
+        """How many steps changed a value, without those of the operands."""
         return sum(step.is_rounded for step in self.steps if step.kind not in ("operands", "order"))
 
     def to_dict(self) -> dict[str, object]:
@@ -135,7 +135,7 @@ class Trace:
 
     def __str__(self) -> str:
         where = f", element {list(self.at)}" if self.at else ""
-        lines = [f"{self.spec}{where}: {len(self.steps)} steps, {self.roundings} of them rounded"]
+        lines = [f"{self.spec}{where}: {self._counts()}"]
         left_out = len(self.steps) - _FIRST - _LAST
         run: tuple[str, ...] = ()
         for index, step in enumerate(self.steps):
@@ -154,7 +154,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         where = f", element {list(self.at)}" if self.at else ""
-        title = f"{self.spec}{where}: {len(self.steps)} steps, {self.roundings} of them rounded"
+        title = f"{self.spec}{where}: {self._counts()}"
         rows = [(" ".join(s.run), "" if s.k is None else str(s.k), s.kind, *s.columns()) for s in self.steps]
         left_out = max(len(rows) - _FIRST - _LAST, 0)
         if left_out:
@@ -162,6 +162,10 @@ class Trace:
         notes = [] if self.exact is None else [f"exact: {_number(self.exact, self.steps[-1].whole)}"]
         heads = ("part", "k", "step", "operation", "exact", "value", "rounded to")
         return html_table(heads, rows, caption=title, notes=notes)
+
+    def _counts(self) -> str:
+        apart = ", operands not counted" if any(step.kind == "operands" for step in self.steps) else ""
+        return f"{len(self.steps)} steps, {self.roundings} of them rounded{apart}"
 
     def __repr__(self) -> str:
         return f"<Trace of {self.spec!r} at {list(self.at)}: {len(self.steps)} steps to {self.value!r}>"

@@ -45,7 +45,7 @@ COLUMNS = {
     "max_err_over_s": "largest |e| / S",
     "sqnr_db": "10 log10(sum t^2 / sum e^2), decibels",
     "nonfinite": "fraction of outputs that are infinite or NaN; all other columns leave them out",
-    "bound_det": "bound on |e| / (S u) that always holds, to first order in u",
+    "bound_det": "bound on |e| / (S u) without over- and underflow: first order in u, all orders for compensated sums",
     "bound_prob": "bound on |e| / (S u) that holds in 95 of 100 cases if roundings are independent with mean zero",
     "accuracy": "fraction of correct answers",
     "best_accuracy": "the best of all epochs",

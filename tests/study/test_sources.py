@@ -10,6 +10,7 @@ from support import ROOT
 
 from gemmsim import study
 from gemmsim.study.checks import SOURCES, counted_sources, today_source
+from gemmsim.study.distributions import NAMES
 from gemmsim.study.errors import StudyError
 from gemmsim.study.registry import REPRODUCTIONS
 
@@ -73,7 +74,7 @@ def test_what_is_called_a_paper_s_number_is_printed_with_its_place(name):
 PRINTED = {
     "deepseek_v3_fp8": ("nearly 2 %", "highest 14 bits"),
     "vllm_router_k6144": ("5.10e-6",),
-    "higham_mary_growth": ("nu in a rounding error bound",),
+    "higham_mary_growth": ("constant nu in a rounding error bound",),
     "a2q_overflow": ("2^(P-1) - 1",),
 }
 
@@ -128,3 +129,9 @@ def test_readme_and_the_page_of_studies_count_truly():
     assert set(told) == {name for name in CHECKS if CHECKS[name]}
     for name, source in told.items():
         assert source.startswith(study.strongest_source(CHECKS[name]))
+
+
+def test_the_page_of_growth_defines_every_distribution():
+    page = (ROOT / "docs" / "studies" / "growth.md").read_text(encoding="utf-8")
+    defined = re.findall(r"^\| `(\w+)(?:\([\w,]+\))?` \|", page.partition("## Distributions")[2], flags=re.MULTILINE)
+    assert set(defined) == set(NAMES) and len(defined) == len(NAMES)
