@@ -1,4 +1,4 @@
-"""The accumulators inside an accumulator: one for single terms, and one for the partial sums of each level of chunks."""
+"""The accumulators inside an accumulator: one for single terms, and one for the partial sums of each level."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def _levels(accumulator: Accumulator, room: int) -> list[tuple[str, Accumulator,
     """Name, accumulator, what a step adds, terms of a step and room of each level."""
     if isinstance(accumulator, Lookup):
         return [
-            (name, dataclasses.replace(accumulator, inner=own), dataclasses.replace(accumulator, inner=added), *sizes)
-            for name, own, added, *sizes in _levels(accumulator.inner, room)
+            (name, dataclasses.replace(accumulator, inner=own), dataclasses.replace(accumulator, inner=added), unit, n)
+            for name, own, added, unit, n in _levels(accumulator.inner, room)
         ]
     if isinstance(accumulator, (Chunked, Promote)):
         inside = _levels(accumulator.inner, min(accumulator.n, room))

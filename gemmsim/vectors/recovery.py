@@ -79,7 +79,7 @@ class _Walk:
 
     def signs(self, terms: int) -> Tensor:
         """The operand that changes its sign, (1, K), with zeros at the end."""
-        row = self.pair.operands(self.outward, self.inward)[1 - self.pair.side].reshape(1, -1)
+        row = self.pair.operands(self.outward, self.inward)[self.pair.side].reshape(1, -1)
         return torch.nn.functional.pad(row, (0, terms - row.shape[1]))
 
 
