@@ -51,6 +51,8 @@ The accumulators of {spec}:
 _FOLDERS = """
 Directed cases, each a product of its own with the same files:
 {lines}
+"""
+_TERMS = """\
 A term is an index along K. "Terms 8 to 11 of totals_2" is the word of totals_2.hex whose step adds these terms.
 """
 
@@ -187,7 +189,7 @@ def _accumulators(product: Path) -> str:
 def _folders(cases: Sequence[Directed], place: str) -> str:
     """What README.txt says of the cases."""
     lines = "\n".join(f"  {place if one.a is not None else ''}{one.name}: {one.about}" for one in cases)
-    return _FOLDERS.format(lines=lines) if cases else ""
+    return _FOLDERS.format(lines=lines) + (_TERMS if "(terms count" in lines else "") if cases else ""
 
 
 def _check_size(

@@ -131,9 +131,9 @@ def _inside(level: Level, pair: _Pair, above: bool, around: list[Level]) -> _Wal
             nested = bool(around) or level.name != "steps"
             ends = [end * level.unit - 1 for end in (plan.outward, walk.outward + walk.inward)]
             left, back = (level.step_words(end) if nested else f"step {end}" for end in ends)
-            words = f"{'above' if above else 'below'} at {left}, without limits back at {back}"
+            words = f"{'above' if above else 'below'} at {left}, without limits inside again at {back}"
             if nested and level.late:
-                words = f"{'above' if above else 'below'} within {left}, back at the end of them"
+                words = f"{'above' if above else 'below'} within {left}, inside again at their end"
             return _Walk(pair, walk.outward * level.unit, walk.inward * level.unit, words)
     return None
 
@@ -148,7 +148,7 @@ def _carried(level: Level, around: Level, pair: _Pair, above: bool) -> _Walk | N
     if walk.inward > units or not _carries(level, around, walk, pair):
         return None
     left, back = level.step_words((plan.outward - 1) * level.unit), around.step_words(level.room)
-    words = f"{'above' if above else 'below'} at {left}, back at {back}"
+    words = f"{'above' if above else 'below'} at {left}, inside again at {back}"
     return _Walk(pair, level.room, walk.inward * level.unit, words)
 
 

@@ -288,6 +288,12 @@ def test_readme_describes_the_accumulators_of_a_tree(tmp_path):
     assert "The accumulators of" not in (tmp_path / "README.txt").read_text()
 
 
+@pytest.mark.parametrize(("accumulator", "explained"), [("adder_tree([16, 17], 18)", True), ("int(18)", False)])
+def test_readme_tells_terms_from_steps_where_they_differ(tmp_path, accumulator, explained):
+    gs.vectors.export_directed(f"int8 : {accumulator}", 32, tmp_path)
+    assert ("A term is an index along K" in (tmp_path / "README.txt").read_text()) == explained
+
+
 @pytest.mark.parametrize("x", [[[448.0, -2.0]], [[0.0, 0.0]], [[3.0, float("nan")]], [[float("inf"), -7.0]]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
 def test_scaled_operands_are_float64_at_every_factor(x, dtype):

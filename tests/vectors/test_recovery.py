@@ -106,7 +106,7 @@ def test_the_stated_steps_are_those_of_the_exported_accumulator(tmp_path, spec):
     steps = torch.tensor(exported(folder, "steps")).reshape(entry["M"], entry["N"], 32)
     model = Limited(spec)
     said = re.findall(
-        r"(column|row) (\d+) of . with (?:row|column) (\d+) of .: (above|below) at step (\d+), without limits back at "
+        r"(column|row) (\d+) of . with (?:row|column) (\d+) of .: (above|below) at step (\d+), without limits inside again at "
         r"step (\d+)",
         entry["case"],
     )
