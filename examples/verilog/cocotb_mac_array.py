@@ -3,8 +3,8 @@
     pip install cocotb
     python examples/verilog/cocotb_mac_array.py vectors
 
-words.json of the folder has all words as integers; spec.json has what they are. Written for cocotb 2 and Icarus
-Verilog.
+words.json of the folder has all words as integers; spec.json has their shapes and formats. Written for cocotb 2 and
+Icarus Verilog.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simulate import SOURCES, parameters
 
 
 def packed(words: list[int], bits: int) -> int:
-    """Words beside each other, the first one lowest, as the ports have them."""
+    """Words next to each other, the first one lowest, as in the ports."""
     return sum(word << (bits * place) for place, word in enumerate(words))
 
 

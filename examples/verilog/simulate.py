@@ -3,8 +3,8 @@
     gemmsim vectors "int8 : int(18)" --a a.npy --b b.npy --out vectors --steps --directed
     python examples/verilog/simulate.py vectors vectors/directed/*
 
-Exit code 0 if every register has the exported bits after every step, else 1. Debian and Ubuntu have Icarus Verilog
-(iverilog, vvp).
+The exit code is 0 if every accumulator has the exported bits after every step, else 1. Debian and Ubuntu have Icarus
+Verilog (iverilog, vvp).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCES = [HERE / "mac.sv", HERE / "mac_array.sv", HERE / "mac_array_tb.sv"]
 
 
 def parameters(folder: Path) -> dict[str, int]:
-    """What the modules are told, from spec.json.
+    """Parameters of the modules, from spec.json.
 
     Raises:
         SystemExit: for vectors of another array: other formats, another register, no steps.

@@ -207,7 +207,7 @@ def _forward(kwargs: Mapping[str, object]) -> str:
     """What to do about an argument without a name behind ``kwargs``."""
     if {"mul", "add"} <= set(kwargs):  # the two roundings of a spec, which are not an argument of a constructor
         return f"Write an accumulator with two roundings as sequential({kwargs['add']}, {kwargs['mul']})."
-    return "Move it forward."
+    return "Move it before the named arguments."
 
 
 def _check_no_operands(alone: str, text: str) -> None:

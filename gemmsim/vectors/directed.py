@@ -1,4 +1,4 @@
-"""Operands that reach the corners of a product: extremes, alternating signs, overflow at a chosen step, ties."""
+"""Operands that test the corner cases of a product: extremes, alternating signs, overflow, recovery from it, ties."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from gemmsim.arithmetic import Accumulator, Chunked, Fixed, Integer, Lookup, Pro
 from gemmsim.formats import Cast, FormatError
 
 from .errors import vectors_error
-from .operands import cast_of
+from .levels import Level, levels_of, overflowing
+from .operands import Numbers, format_of_side, numbers_of
+from .recovery import recovery
 
 __all__ = ["CASES", "Directed", "directed_cases"]
 
-CASES = ("extremes", "alternating", "overflow", "ties")
+CASES = ("extremes", "alternating", "overflow", "recover", "ties")
 #: Ties that are looked for at most, and numbers of each operand that they are made of.
 _TIES, _NUMBERS = 8, 24
 
@@ -30,13 +32,13 @@ class Directed:
     """One test case.
 
     Attributes:
-        name: "extremes", "alternating", "overflow" or "ties".
+        name: "extremes", "alternating", "overflow", "recover" or "ties".
         about: a description of the operands, or why there are none.
         a, b: float64 (M, K) and (K, N), in the operands' formats; None where the spec has no such case.
 
     Example:
         >>> [case.name for case in gs.vectors.directed_cases("int8 : int(18)", 8)]
-        ['extremes', 'alternating', 'overflow', 'ties']
+        ['extremes', 'alternating', 'overflow', 'recover', 'ties']
     """
 
     name: str
@@ -47,17 +49,19 @@ class Directed:
 
 @takes_spec()
 def directed_cases(spec: Any, terms: int) -> list[Directed]:
-    """Operands of ``terms`` terms that test the corner cases of ``spec``: always all four cases, some without operands.
+    """Operands of ``terms`` terms that test the corner cases of ``spec``: always all five cases, some without operands.
 
     * extremes: each row of a is one number (largest, lowest, smallest magnitude of either sign, zero) and so is each
       column of b, so that every pair of numbers is multiplied.
-    * alternating: products change their sign at every term, at full size and falling.
+    * alternating: products change their sign at every term, at full size and falling. The signs are in a, or in b if
+      a is unsigned. If both are unsigned, a is its largest number and zero in turn.
     * overflow: the running sum first overflows at a stated step, after zeros: as early as possible, in the middle and
-    at
-      the last step, on either side.
+      at the last step, on either side.
+    * recover: the sum leaves the range of an accumulator and then comes back by more than the excess, at either end
+      and at each level of chunks. An accumulator that stays saturated, or that is limited only when it is read, gives
+      another result.
     * ties: a sum, or a product where products are rounded, that lies half-way between two neighbours of the
-    accumulator's
-      format.
+      accumulator's format.
 
     Raises:
         VectorsError: for operands in block formats, or ``terms`` below 1.
@@ -71,49 +75,17 @@ def directed_cases(spec: Any, terms: int) -> list[Directed]:
     meaning = gs.GemmSpec.of(spec)
     if isinstance(terms, bool) or not isinstance(terms, int) or terms < 1:
         raise vectors_error(f"directed cases of terms={terms!r}", "an integer from 1", "Give the number of terms, K.")
-    a, b = (_numbers(_format(meaning, side)) for side in (0, 1))
+    a, b = (numbers_of(meaning, side) for side in (0, 1))
     return [
         _extremes(a, b, terms),
         _alternating(a, b, terms),
         _overflow(a, b, terms, meaning),
+        Directed("recover", *recovery(a, b, terms, meaning)),
         _ties(meaning, terms),
     ]
 
 
-def _format(spec: gs.GemmSpec, side: int) -> Any:
-    """The format of the first or the second operand: that which it is cast to, else float32.
-
-    Raises:
-        VectorsError: for a block format.
-    """
-    given = cast_of(spec, side)
-    if given is None:
-        return gs.formats.FP32
-    if not isinstance(given, Cast):
-        raise vectors_error(
-            f"operands in {given}, which share scales",
-            "formats that have a code for each number",
-            "Name such a format.",
-        )
-    return given.format
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """Numbers of a format: the largest, the least, the smallest positive one."""
-
-    format: Any
-    most: float
-    least: float
-    small: float
-
-
-def _numbers(fmt: Any) -> _Numbers:
-    small = fmt.smallest_subnormal if getattr(fmt, "has_subnormals", True) else fmt.smallest_normal
-    return _Numbers(fmt, float(fmt.max), float(fmt.min), float(small))
-
-
-def _extremes(a: _Numbers, b: _Numbers, terms: int) -> Directed:
+def _extremes(a: Numbers, b: Numbers, terms: int) -> Directed:
     left, right = (list(dict.fromkeys((x.most, x.least, x.small, max(x.least, -x.small), 0.0))) for x in (a, b))
     rows = torch.tensor(left, dtype=torch.float64)[:, None].expand(-1, terms)
     columns = torch.tensor(right, dtype=torch.float64)[None].expand(terms, -1)
@@ -121,28 +93,32 @@ def _extremes(a: _Numbers, b: _Numbers, terms: int) -> Directed:
     return Directed("extremes", about, rows.contiguous(), columns.contiguous())
 
 
-def _alternating(a: _Numbers, b: _Numbers, terms: int) -> Directed:
+def _alternating(a: Numbers, b: Numbers, terms: int) -> Directed:
+    turning, other = (b, a) if a.least >= 0 > b.least else (a, b)
     k = torch.arange(terms)
-    even = (k % 2 == 0)[None]
-    most, least = torch.tensor(a.most, dtype=torch.float64), torch.tensor(a.least, dtype=torch.float64)
+    even = k % 2 == 0
+    most, least = torch.tensor(turning.most, dtype=torch.float64), torch.tensor(turning.least, dtype=torch.float64)
     first = torch.where(even, most, least)
-    falling = gs.quantize(first * (1 - k / terms), a.format)  # a format of both signs cancels less and less
-    rows = torch.cat([first, torch.where(even, least, most), falling])
-    columns = torch.stack([torch.full((terms,), b.most), torch.full((terms,), b.least)], 1).double()
+    falling = gs.quantize(first * (1 - k / terms), turning.format)  # sums of both signs cancel less and less
+    signs = torch.stack([first, torch.where(even, least, most), falling])
+    constants = [one for one in (other.most, other.least) if one]
+    constant = torch.tensor(constants, dtype=torch.float64)[:, None].expand(-1, terms).contiguous()
+    changing, same = ("columns of b", "rows of a") if turning is b else ("rows of a", "columns of b")
     about = (
-        f"rows of a: {a.most} and {a.least} in turn, the other way round, and the first one falling to 0; "
-        f"columns of b: {b.most}, {b.least}"
+        f"{changing}: {turning.most} and {turning.least} in turn, the other way round, and the first one falling to 0; "
+        f"{same}: {', '.join(map(str, constants))}{'' if turning.least < 0 else '; no product is negative'}"
     )
-    return Directed("alternating", about, rows, columns)
+    left, right = (constant, signs.T.contiguous()) if turning is b else (signs, constant.T.contiguous())
+    return Directed("alternating", about, left, right)
 
 
-def _overflow(a: _Numbers, b: _Numbers, terms: int, spec: gs.GemmSpec) -> Directed:
+def _overflow(a: Numbers, b: Numbers, terms: int, spec: gs.GemmSpec) -> Directed:
     leaves = _leaves(spec)
     if leaves is None:
         return Directed("overflow", f"none: overflows of {spec.accumulator} are not counted step by step")
     columns = torch.tensor([b.most, b.least], dtype=torch.float64).expand(terms, 2)
     lowest = (a.most, 1) if a.most * b.least <= a.least * b.most else (a.least, 0)
-    rows, said = [], []
+    levels, rows, said = levels_of(spec, terms), [], []
     for side, (value, at_column) in (("above", (a.most, 0)), ("below", lowest)):
         column = columns[:, at_column : at_column + 1]
         row = torch.full((1, terms), value, dtype=torch.float64)
@@ -152,22 +128,31 @@ def _overflow(a: _Numbers, b: _Numbers, terms: int, spec: gs.GemmSpec) -> Direct
         for end in sorted({first, (first + terms) // 2, terms}):
             shifted = torch.zeros_like(row)
             shifted[:, end - first : end] = value
-            if _first(leaves, shifted, column) == end:  # runs may begin elsewhere then
+            if _first(leaves, shifted, column) == end:  # chunks may begin elsewhere then
                 rows.append(shifted)
-                said.append(f"{side} at step {end - 1} in column {at_column}")
+                said.append(f"{side} at {_place(levels, shifted[:, :end], column[:end])} in column {at_column}")
     if not rows:
         return Directed("overflow", f"none: no sum of {terms} terms in the operands' formats overflows the accumulator")
-    about = f"the accumulator overflows {'; '.join(said)}, row by row of a (steps count from 0)"
+    counted = "steps" if " at step " in said[0] else "terms"
+    about = f"the accumulator overflows {'; '.join(said)}, row by row of a ({counted} count from 0)"
     return Directed("overflow", about, torch.cat(rows), columns.contiguous())
 
 
+def _place(levels: list[Level], a: Tensor, b: Tensor) -> str:
+    """The last term, and the step of the accumulator that overflows with it."""
+    last = a.shape[1] - 1
+    if not levels or levels[-1].name == "steps":
+        return f"step {last}"
+    level = overflowing(levels, a, b)
+    return f"term {last} ({level.step_words(last)})" if level else f"term {last}"
+
+
 def _leaves(spec: gs.GemmSpec) -> Callable[[Tensor, Tensor], int] | None:
-    """How often the register is left; None where nothing counts it."""
+    """How often an accumulator overflows; None where nothing counts it."""
     inner, _ = _innermost(spec.accumulator, 1)
     if isinstance(inner, Integer) and inner is not spec.accumulator and not isinstance(spec.accumulator, Lookup):
-        shift = (
-            inner.shift
-        )  # totals are saturated by casts, which count_overflows does not count: sums of one sign tell
+        # Partial sums are saturated by casts, which count_overflows does not count. Sums of one sign show it.
+        shift = inner.shift
         exact = dataclasses.replace(spec, accumulator=Integer(53, shift=shift))
         return lambda a, b: int((gs.qmatmul(a, b, spec) != gs.qmatmul(a, b, exact)).sum())
     if spec.accumulator.counts_overflows:
@@ -180,7 +165,7 @@ def _leaves(spec: gs.GemmSpec) -> Callable[[Tensor, Tensor], int] | None:
 
 
 def _first(leaves: Callable[[Tensor, Tensor], int], a: Tensor, b: Tensor) -> int | None:
-    """The number of terms after which the register is left first; None if it never is."""
+    """The number of terms after which an accumulator first overflows; None if none does."""
     low, high = 0, a.shape[1]
     if not leaves(a, b):
         return None
@@ -250,7 +235,7 @@ def _found_ties(accumulator: Accumulator, spec: gs.GemmSpec) -> Iterator[list[tu
 
 def _products(spec: gs.GemmSpec) -> tuple[Tensor, Tensor, Tensor]:
     """Pairs of operands of moderate size, and their exact products in float64."""
-    left, right = (_some(_format(spec, side)) for side in (0, 1))
+    left, right = (_some(format_of_side(spec, side)) for side in (0, 1))
     x, y = torch.cartesian_prod(left, right).unbind(1)
     return x, y, x * y
 

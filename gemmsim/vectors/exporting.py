@@ -28,20 +28,32 @@ Operands and results of a matrix product, written by gemmsim {version}.
   a.hex          a, M rows of K words: word m * K + k is a[m][k]
   b.hex          b, K rows of N words: word k * N + n is b[k][n]
   expected.hex   result, M rows of N words: word m * N + n
-  steps.hex      if asked for: the register after every step, word (m * N + n) * S + s for step s of S
-  totals_1.hex   of chunked and promote: the register that the totals of runs are added to; totals_2.hex: the next one
+  steps.hex      if asked for: the innermost accumulator after every step, word (m * N + n) * S + s for step s of S
+  totals_1.hex   of chunked, promote and adder_tree: the accumulator that the partial sums of steps.hex are added to.
+                 totals_2.hex is the next level, and so on. The file with the highest number has the whole sum.
+                 Words are ordered as in steps.hex.
   words.json     all words of these files as numbers
   spec.json      shape, format and bits of each file, the spec and what it means in words
+
+In an adder_tree, steps.hex has the first adders, totals_1.hex the second ones, and so on. The accumulator that adds
+the output of the tree is in the file with the highest number, one word for each step of the tree.
 
 Each word is one code in hexadecimal, one a line, as $readmemh of Verilog (IEEE 1800) reads it; lines that begin with //
 are comments. Unused high bits are 0. Codes of floating-point formats are sign, exponent and significand from high to
 low; those of fixed point and integers are two's complement. Operands are in their formats already: the product's own
 cast changes nothing. Any NaN is the canonical one of its format. In spec.json "every" is the number of terms of one
-step and "reset" the number of terms after which the register starts from +0 again.
-{folders}"""
+step and "reset" the number of terms after which the accumulator starts from +0 again.
+{accumulators}{folders}"""
+_ACCUMULATORS = """
+The accumulators of {spec}:
+{lines}
+"""
 _FOLDERS = """
 Directed cases, each a product of its own with the same files:
 {lines}
+"""
+_TERMS = """\
+A term is an index along K. "Terms 8 to 11 of totals_2" is the word of totals_2.hex whose step adds these terms.
 """
 
 
@@ -66,8 +78,9 @@ def export_vectors(
         folder: is created. The call replaces a.hex, b.hex, expected.hex, words.json, spec.json and README.txt in it.
             Files of an earlier call that this one does not write (steps, totals, directed cases) are removed.
         steps: also steps.hex, the accumulator after each step (1 term; n terms of ``fused`` and ``hw``). For
-            ``chunked`` and ``promote`` also totals_1.hex, the accumulator of the partial sums of chunks, totals_2.hex,
-            ... of the levels above.
+            ``chunked``, ``promote`` and ``adder_tree`` also totals_1.hex, the accumulator of the partial sums of
+            chunks, totals_2.hex, ... of the levels above. Of an ``adder_tree``, steps.hex has the first adders, and
+            the file with the highest number has the accumulator.
         directed: also the cases of ``gemmsim.vectors.directed_cases`` for K terms, in ``folder/directed/NAME``.
         also: further files of the given operands: name -> (tensor, format of its words), such as a requantised result.
         seed: of the random bits of the accumulator and the output, unless the spec fixes one.
@@ -110,7 +123,7 @@ def export_vectors(
     _remove_cases(target / "directed")
     written = [_write(target, [*given, *((one, {}) for one in further)], meaning, seed, "")]
     written += _write_cases(target / "directed", cases, meaning, steps, seed)
-    _write_file(target / "README.txt", _README.format(version=gs.__version__, folders=_folders(cases, "directed/")))
+    _write_readme(target, written[0], cases, "directed/")
     return written
 
 
@@ -142,7 +155,7 @@ def export_directed(
     target = Path(folder)
     _remove_cases(target)
     written = _write_cases(target, cases, meaning, steps, seed)
-    _write_file(target / "README.txt", _README.format(version=gs.__version__, folders=_folders(cases, "")))
+    _write_readme(target, written[0], cases, "")
     return written
 
 
@@ -155,10 +168,28 @@ def _write_cases(folder: Path, cases: Sequence[Directed], spec: gs.GemmSpec, ste
     ]
 
 
+def _write_readme(target: Path, product: Path, cases: Sequence[Directed], place: str) -> None:
+    """README.txt: the files, the accumulators of one product that has them, and the directed cases."""
+    parts = {"accumulators": _accumulators(product), "folders": _folders(cases, place)}
+    _write_file(target / "README.txt", _README.format(version=gs.__version__, **parts))
+
+
+def _accumulators(product: Path) -> str:
+    """What README.txt says of each file of accumulators."""
+    about = json.loads((product / "spec.json").read_text(encoding="utf-8"))
+    lines = []
+    for entry in (one for one in about["files"].values() if "every" in one):
+        every, reset = entry["every"], entry["reset"]
+        terms = f"{every} term{'s' if every > 1 else ''}"
+        again = f"starts again after {reset} terms" if reset else "never starts again"
+        lines.append(f"  {entry['file']:<13}  {entry['format']}, a word for every {terms}, {again}")
+    return _ACCUMULATORS.format(spec=about["spec"], lines="\n".join(lines)) if lines else ""
+
+
 def _folders(cases: Sequence[Directed], place: str) -> str:
     """What README.txt says of the cases."""
     lines = "\n".join(f"  {place if one.a is not None else ''}{one.name}: {one.about}" for one in cases)
-    return _FOLDERS.format(lines=lines) if cases else ""
+    return _FOLDERS.format(lines=lines) + (_TERMS if "(terms count" in lines else "") if cases else ""
 
 
 def _check_size(

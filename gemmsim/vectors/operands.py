@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from gemmsim.formats import Cast, Format
 
 from .errors import vectors_error
 
-__all__ = ["Tensors", "cast_of", "format_of", "matrices", "scaled_to"]
+__all__ = ["Numbers", "Tensors", "cast_of", "format_of", "format_of_side", "matrices", "numbers_of", "scaled_to"]
 
 Tensors = Tensor | Sequence[Any]
 
@@ -91,17 +92,51 @@ def cast_of(spec: gs.GemmSpec, side: int) -> Any:
     return given if given is not None or own is None else own[side]
 
 
+def format_of_side(spec: gs.GemmSpec, side: int) -> Any:
+    """The format of the first or the second operand: that which it is cast to, else float32.
+
+    Raises:
+        VectorsError: for a block format.
+    """
+    given = cast_of(spec, side)
+    if given is None:
+        return gs.formats.FP32
+    if not isinstance(given, Cast):
+        raise vectors_error(
+            f"operands in {given}, which share scales", "formats with a code for each number", "Name such a format."
+        )
+    return given.format
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of a format: the largest, the least, the smallest positive one."""
+
+    format: Any
+    most: float
+    least: float
+    small: float
+
+
+def numbers_of(spec: gs.GemmSpec, side: int) -> Numbers:
+    """The numbers of an operand's format."""
+    fmt = format_of_side(spec, side)
+    small = fmt.smallest_subnormal if getattr(fmt, "has_subnormals", True) else fmt.smallest_normal
+    return Numbers(fmt, float(fmt.max), float(fmt.min), float(small))
+
+
 @takes_spec()
 def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
-    """``x`` times a number, in float64, and that number: the largest magnitude becomes the largest value of the format.
+    """``x`` times a number, and that number: the largest magnitude becomes the largest value of the format.
 
     Args:
         x: an operand.
         spec: the product; ``x`` is scaled to the format that it casts operand ``side`` (0: a, 1: b) to.
         side: 0 or 1.
 
-    Integer tensors, tensors of zeros and operands without a cast stay as they are: the number is 1. The result is not
-    rounded to the format. NaN and infinities are ignored.
+    The result is float64 and is not rounded to the format. NaN and infinities are ignored. For zeros alone the
+    number is 1. Integer tensors, and operands that the product does not cast, are returned as they are, in their own
+    dtype, with the number 1.
 
     Raises:
         SpecError: for a spec that means nothing.
@@ -110,6 +145,8 @@ def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
     Example:
         >>> gs.vectors.scaled_to(torch.tensor([[0.5, -0.25]]), "e4m3 : fp32", 0)
         (tensor([[ 448., -224.]], dtype=torch.float64), 896.0)
+        >>> gs.vectors.scaled_to(torch.tensor([[448.0, -224.0]]), "e4m3 : fp32", 0)
+        (tensor([[ 448., -224.]], dtype=torch.float64), 1.0)
     """
     if side not in (0, 1):
         raise vectors_error(f"scaled_to: side={side!r}", "0 for a, 1 for b", "Give one of them.")
@@ -118,6 +155,10 @@ def scaled_to(x: Tensor, spec: SpecLike, side: int) -> tuple[Tensor, float]:
         raise vectors_error(
             f"operands in {cast}, which share scales", "formats that have a code for each number", "Name such a format."
         )
-    largest = float(x.abs().max()) if x.numel() and x.is_floating_point() else 0.0
-    factor = float(cast.format.max) / largest if cast is not None and largest > 0 else 1.0
-    return x.double() * factor if factor != 1 else x, factor
+    if cast is None or not x.is_floating_point():
+        return x, 1.0
+    wide = x.double()
+    finite = wide[wide.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    factor = float(cast.format.max) / largest if largest > 0 else 1.0
+    return wide * factor, factor

@@ -84,7 +84,7 @@ BAD = [
     (":sequential(e5m10, foo=3)", SpecError, ["'foo'", "sequential(add, mul=none, *, seed=none, init=zero)"]),
     (":sequential()", SpecError, ["'add'"]),
     (":sequential(e5m10, e4m3, 7)", SpecError, ["too many positional"]),
-    (":sequential(add=e5m10, e4m3)", SpecError, ["after add=", "Move it forward"]),
+    (":sequential(add=e5m10, e4m3)", SpecError, ["after add=", "Move it before the named arguments"]),
     (":chunked(2, mul=fp32, add=bf16, bf16)", SpecError, ["after add=", "sequential(bf16, fp32)"]),
     (":adder_tree([17, 18], int(18, wrap))", SpecError, ["adder_tree: outer=int(18, wrap)", "fixed(18,0)"]),
     (":sequential(e5m10, seed=1, seed=2)", SpecError, ["seed= twice"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -164,17 +165,29 @@ def test_extremes_meet_in_every_pair():
     assert case("e2m1 : fp32", "extremes").a[:, 0].tolist() == [6, -6, 0.5, -0.5, 0]
 
 
-def test_alternating_products_change_their_sign():
-    found = case("int8 : int(20)", "alternating")
-    products = (found.a[:, :, None] * found.b).sign()
-    assert (products[:2, 1:] * products[:2, :-1] == -1).all()
+@pytest.mark.parametrize("operands", ["int8", "uint8 * int8", "int8 * uint8", "e4m3"])
+def test_alternating_products_change_their_sign(operands):
+    found = case(f"{operands} : fp32", "alternating")
+    products = (found.a[:, :, None] * found.b).sign().transpose(1, 2)[..., :15]  # the falling one ends with zeros
+    full = (products[..., 1:] * products[..., :-1] == -1).all(-1)
+    assert full.any() and products.abs().sum(-1).bool().all()
+    turning = found.b.T if operands == "uint8 * int8" else found.a
+    assert len(turning) == 3 and (turning[:2, 1:].sign() * turning[:2, :-1].sign() == -1).all()
+    assert "no product is negative" not in found.about
+    assert ("columns of b: 127.0 and -128.0 in turn" in found.about) == (operands == "uint8 * int8")
+
+
+def test_alternating_operands_of_unsigned_formats_say_that_no_product_is_negative():
+    found = case("uint8 * uint4 : int(20)", "alternating")
+    assert "rows of a: 255.0 and 0.0 in turn" in found.about and "no product is negative" in found.about
+    assert (found.a[:, :, None] * found.b >= 0).all()
 
 
 @pytest.mark.parametrize(
     "spec", ["int8 : int(18)", "int4 : int(9, saturate)", "fixed(6,2) : fixed(9, 1, rounding=rne)"]
 )
 @pytest.mark.parametrize("terms", [16, 41])
-def test_the_register_is_left_at_the_step_that_is_said(spec, terms):
+def test_the_accumulator_overflows_at_the_step_that_is_stated(spec, terms):
     found = case(spec, "overflow", terms)
     said = [
         part.split(" at step ")[1].split() for part in found.about.split("overflows ")[1].split(", row")[0].split("; ")
@@ -188,17 +201,43 @@ def test_the_register_is_left_at_the_step_that_is_said(spec, terms):
         assert counts[step] == 1 and not any(counts[:step])
 
 
-def test_every_level_of_a_tree_is_left():
+def test_every_level_of_a_tree_overflows():
     for widths, outer, first in (([15, 17], 20, 1), ([16, 16], 20, 2), ([16, 17], 17, 4)):
         spec = f"int8 : adder_tree({widths}, {outer})"
         found = case(spec, "overflow", 16)
-        assert f"above at step {first} " in found.about.replace(";", " ;")
+        assert f"above at term {first} (" in found.about and found.about.endswith("(terms count from 0)")
         for row in found.a:
             exact, got = row[None] @ found.b, gs.qmatmul(row[None], found.b, spec)
             assert (exact != got).any()
 
 
-def test_floats_overflow_at_the_step_that_is_said():
+@pytest.mark.parametrize(
+    ("accumulator", "name", "every"),
+    [
+        ("adder_tree([17, 18], 18)", "totals_2", 4),
+        ("adder_tree([16, 16], 20)", "totals_1", 2),
+        ("adder_tree([15, 17], 20)", "steps", 2),
+        ("chunked(4, int(16, saturate), fixed(20,0))", "steps", 1),
+    ],
+)
+def test_a_term_of_a_tree_is_told_from_the_step_that_overflows(tmp_path, accumulator, name, every):
+    spec = f"int8 : {accumulator}"
+    gs.vectors.export_directed(spec, 30, tmp_path, steps=True)
+    folder = tmp_path / "overflow"
+    about = json.loads((folder / "spec.json").read_text())
+    said = re.findall(r"(above|below) at term (\d+) \((?:term|terms) (\d+)(?: to (\d+))? of (\w+)\) in", about["case"])
+    assert len(said) == about["M"] >= 2 and {one[4] for one in said} == {name}
+    found, entry = values(folder, name)
+    fmt = formats.parse_scalar(entry["format"])
+    words = torch.tensor(found, dtype=torch.float64).reshape(about["M"], about["N"], -1)
+    for row, (end, term, first, last, _) in enumerate(said):
+        assert int(first) <= int(term) <= int(last or first) and int(first) % every == 0
+        column, limit = (0, fmt.max) if end == "above" else (1, fmt.min)
+        reached = torch.nonzero(words[row, column] == float(limit))[:, 0]
+        assert reached[0] == int(first) // every
+
+
+def test_floats_overflow_at_the_step_that_is_stated():
     found = case("e4m3 : e5m10", "overflow", 8)
     rows = [gs.trace(row.tolist(), found.b[:, 0].tolist(), "e4m3 : e5m10") for row in found.a[:3]]
     for row, step in zip(rows, (0, 3, 7), strict=True):
@@ -235,3 +274,37 @@ def test_cases_that_a_spec_has_not_say_why():
             directed_cases("e4m3 : fp32", wrong)
     with pytest.raises(VectorsError, match="share scales"):
         directed_cases("mxfp8_e4m3 : fp32", 4)
+
+
+def test_readme_describes_the_accumulators_of_a_tree(tmp_path):
+    spec = "uint8 * int8 : adder_tree([16, 17], 18)"
+    gs.export_vectors(torch.ones(1, 8), torch.ones(8, 1), spec, tmp_path, steps=True)
+    text = (tmp_path / "README.txt").read_text()
+    assert "totals_1.hex   of chunked, promote and adder_tree" in text and "In an adder_tree" in text
+    assert "steps.hex      fixed(16,0), a word for every 2 terms, starts again after 2 terms" in text
+    assert "totals_1.hex   fixed(17,0), a word for every 2 terms, starts again after 4 terms" in text
+    assert "totals_2.hex   fixed(18,0), a word for every 4 terms, never starts again" in text
+    gs.export_vectors(torch.ones(1, 8), torch.ones(8, 1), spec, tmp_path)
+    assert "The accumulators of" not in (tmp_path / "README.txt").read_text()
+
+
+@pytest.mark.parametrize(("accumulator", "explained"), [("adder_tree([16, 17], 18)", True), ("int(18)", False)])
+def test_readme_tells_terms_from_steps_where_they_differ(tmp_path, accumulator, explained):
+    gs.vectors.export_directed(f"int8 : {accumulator}", 32, tmp_path)
+    assert ("A term is an index along K" in (tmp_path / "README.txt").read_text()) == explained
+
+
+@pytest.mark.parametrize("x", [[[448.0, -2.0]], [[0.0, 0.0]], [[3.0, float("nan")]], [[float("inf"), -7.0]]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_scaled_operands_are_float64_at_every_factor(x, dtype):
+    given = torch.tensor(x, dtype=dtype)
+    found, factor = gs.vectors.scaled_to(given, "e4m3 : fp32", 0)
+    assert found.dtype == torch.float64 and torch.equal(found.nan_to_num(9), (given.double() * factor).nan_to_num(9))
+    finite = found[found.isfinite()].abs()
+    assert float(finite.max()) in (0.0, 448.0) and (factor == 1) == (x[0][0] in (448.0, 0.0))
+
+
+def test_integers_and_operands_without_a_cast_are_not_scaled_and_keep_their_dtype():
+    for given, spec in ((torch.tensor([[3, -2]]), "e4m3 : fp32"), (torch.tensor([[3.0, -2.0]]), ": fp32")):
+        found, factor = gs.vectors.scaled_to(given, spec, 0)
+        assert found is given and factor == 1.0

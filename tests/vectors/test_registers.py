@@ -119,8 +119,8 @@ def test_integer_registers_by_plain_integers():
         (": int(20, when=end)", "does not have one accumulator per step"),
         (": shuffled(bf16, 1)", "does not have one accumulator per step"),
         (": fused(4, 10, first=8)", "does not have one accumulator per step"),
-        (": chunked(4, bf16, kahan(bf16))", "totals are combined by kahan"),
-        (": chunked(4, e5m4/sr4)", "draws random bits"),
+        (": chunked(4, bf16, kahan(bf16))", "partial sums are combined by kahan"),
+        (": chunked(4, e5m4/sr4)", "uses random bits"),
     ],
 )
 def test_others_are_refused_with_what_is_allowed(text, why):
