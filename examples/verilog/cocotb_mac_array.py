@@ -3,8 +3,8 @@
     pip install cocotb
     python examples/verilog/cocotb_mac_array.py vectors
 
-words.json of the folder has all words as integers; spec.json has their shapes and formats. Written for cocotb 2 and Icarus
-Verilog.
+words.json of the folder has all words as integers; spec.json has their shapes and formats. Written for cocotb 2 and
+Icarus Verilog.
 """
 
 from __future__ import annotations
