@@ -3,8 +3,8 @@
     gemmsim vectors "int8 : int(18)" --a a.npy --b b.npy --out vectors --steps --directed
     python examples/verilog/simulate.py vectors vectors/directed/*
 
-The exit code is 0 if every accumulator has the exported bits after every step, else 1. Debian and Ubuntu have Icarus
-Verilog (iverilog, vvp).
+The exit code is 0 if every accumulator has the exported bits after every step, else 1. Debian and Ubuntu have
+Icarus Verilog (iverilog, vvp).
 """
 
 from __future__ import annotations

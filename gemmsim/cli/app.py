@@ -237,7 +237,7 @@ def vectors_command(
     batch: Annotated[int, typer.Option("--batch", metavar="N", help="Index in a captured batch.")] = 0,
     steps: Annotated[bool, typer.Option("--steps", help="Also write the accumulator after every step.")] = False,
     directed: Annotated[
-        bool, typer.Option("--directed", help="Add extremes, alternating signs, overflows, ties.")
+        bool, typer.Option("--directed", help="Add extremes, alternating signs, overflows, recovery, ties.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random bits.")] = 0,
     as_json: AsJson = False,

@@ -108,13 +108,13 @@ def _walks(
 
 def _pairs(level: Level, above: bool, turning: Numbers, constant: Numbers, side: int) -> Iterator[_Pair]:
     """Operands from the largest to smaller ones, for accumulators that a large product would cross at once."""
-    most = max(map(abs, level.limits))
+    most, whole = max(map(abs, level.limits)), level.own.accumulator.integer_operands
     for plus, minus in ((turning.most, turning.least), (turning.small, -turning.small)):
         wanted = [most * part / level.unit / plus for part in _PARTS]
         halves = [constant.most / 2**n for n in range(1, _HALVINGS + 1)]
         rounded = gs.quantize(torch.tensor([*wanted, *halves], dtype=torch.float64), constant.format).tolist()
         for factor in dict.fromkeys([constant.most, *rounded]):
-            if 0 < factor <= constant.most:
+            if 0 < factor <= constant.most and not (whole and (factor % 1 or plus % 1 or minus % 1)):
                 yield _Pair(factor, plus if above else minus, minus if above else plus, side)
 
 
@@ -129,7 +129,7 @@ def _inside(level: Level, pair: _Pair, above: bool, around: list[Level]) -> _Wal
             return None
         if _recovers(level, walk, pair):
             nested = bool(around) or level.name != "steps"
-            ends = [end * level.unit - 1 for end in (plan.outward, walk.outward + walk.inward)]
+            ends = [end * level.unit - 1 for end in (_crossing(level, plan, walk, pair), walk.outward + walk.inward)]
             left, back = (level.step_words(end) if nested else f"step {end}" for end in ends)
             words = f"{'above' if above else 'below'} at {left}, without limits inside again at {back}"
             if nested and level.late:
@@ -147,7 +147,8 @@ def _carried(level: Level, around: Level, pair: _Pair, above: bool) -> _Walk | N
     walk = dataclasses.replace(plan, outward=units).balanced()
     if walk.inward > units or not _carries(level, around, walk, pair):
         return None
-    left, back = level.step_words((plan.outward - 1) * level.unit), around.step_words(level.room)
+    left = level.step_words(_crossing(level, plan, walk, pair) * level.unit - 1)
+    back = around.step_words(level.room)
     words = f"{'above' if above else 'below'} at {left}, inside again at {back}"
     return _Walk(pair, level.room, walk.inward * level.unit, words)
 
@@ -184,6 +185,15 @@ def _plan(level: Level, pair: _Pair, above: bool) -> _Plan | None:
     if sign * (units * out - limit) <= 0 or abs(units * out - limit) >= abs(back) * 2**62:
         return None
     return _Plan(out, back, limit, math.floor(limit / out) + 1)
+
+
+def _crossing(level: Level, plan: _Plan, walk: _Plan, pair: _Pair) -> int:
+    """The number of steps after which the accumulator is limited; rounded sums may need more than exact ones."""
+    for count in range(plan.outward, walk.outward):
+        held = level.sum_of(*pair.operands(count * level.unit, 0))
+        if level.wraps or held == plan.limit or not math.isfinite(held):
+            return count
+    return walk.outward
 
 
 def _recovers(level: Level, plan: _Plan, pair: _Pair) -> bool:

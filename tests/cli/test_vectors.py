@@ -72,7 +72,13 @@ def test_a_captured_product_scaled_to_integers(files, tmp_path):
 def test_directed_cases_alone(tmp_path):
     done = vectors("int8 : int(18)", "--directed", "--terms", 10, "--steps", "--out", tmp_path)
     assert done.exit_code == 0 and "ties: none" in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"README.txt", "extremes", "alternating", "overflow"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "README.txt",
+        "extremes",
+        "alternating",
+        "overflow",
+        "recover",
+    }
     assert len(words(tmp_path / "extremes/steps.hex")) == 250
     assert "above at step 9" in json.loads((tmp_path / "overflow/spec.json").read_text())["case"]
     again = vectors("int8 : int(40)", "--directed", "--terms", 10, "--out", tmp_path)

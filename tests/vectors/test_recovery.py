@@ -29,6 +29,7 @@ SATURATING = [
     "e4m3 : e5m4/sat",
     "e2m1 : e3m2/sat",
     ": bf16/sat",
+    "int8 : e5m2/rtz",
 ]
 
 
@@ -255,6 +256,12 @@ def test_an_accumulator_that_is_limited_at_the_end_comes_back_exactly():
 def test_specs_without_such_a_sum_say_why(spec, terms, why):
     found = recover(spec, terms)
     assert found.a is None and found.b is None and re.search(f"none: .*{why}", found.about)
+
+
+@pytest.mark.parametrize("spec", ["e4m3 : int(23)", "e4m3 : chunked(4, int(17, saturate), fixed(20,0))"])
+def test_operands_of_integer_accumulators_are_whole_numbers(spec):
+    found = recover(spec)
+    assert (found.a % 1 == 0).all() and (found.b % 1 == 0).all()
 
 
 def test_operands_are_in_their_formats():
