@@ -65,7 +65,7 @@ def swap_linear_with_mx_linear(
         >>> model = gs.mx.swap_linear_with_mx_linear(model, "mxfp8_e4m3", report=print)
         mx.swap_linear_with_mx_linear: 1 converted, 1 left
           0  Linear -> MXLinear
-          1  Bilinear: left to PyTorch, no linear layer
+          1  Bilinear: stays native, no linear layer
     """
     make = functools.partial(MXLinear.from_float, config=MXLinear.read_config(config))
     return _swap("mx.swap_linear_with_mx_linear", model, make, filter_fn, report)

@@ -74,7 +74,7 @@ class Conversion:
         >>> print(gs.nn.Conversion.of("my_tool", model, {"0": "Linear"}))
         my_tool: 1 converted, 1 left
           0  Linear -> Linear
-          1  Bilinear: left to PyTorch, no layer of this converter
+          1  Bilinear: stays native, this converter has no such layer
     """
 
     owner: str

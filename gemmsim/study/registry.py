@@ -115,7 +115,7 @@ def get(name: str) -> Study:
 
     Example:
         >>> gs.study.get("wang2018_fig3").title
-        'Long sums in 16 bits: chunks of 64 and stochastic rounding save what plain accumulation loses'
+        'Long sums in 16 bits: chunks of 64 and stochastic rounding avoid the stagnation of plain sums'
     """
     entry = _STUDIES.get(name)
     if entry is None and name in REPRODUCTIONS:

@@ -209,7 +209,7 @@ def test_what_is_converted_and_what_is_left(caplog):
         "torchao.convert_to_float8_training: 2 converted, 6 left"
     )
     lines = {line.split()[0]: line for line in text.splitlines()[1:]}
-    reasons = {"block.1": "module_filter_fn", "odd": "parametrised", "own": "forward of its own", "outer": "inside"}
+    reasons = {"block.1": "module_filter_fn", "odd": "parametrised", "own": "its own forward", "outer": "inside"}
     for name, words in (reasons | {"lazy": "no size", "conv": "this converter has no such layer"}).items():
         assert words in lines[name]
 

@@ -135,7 +135,7 @@ def test_the_real_command(script):
         (("emulate", "--spec", ":bf17", "mine.py"), "bf16"),
         (("emulate", "--spec", ":fp32", "--config", "x.json", "mine.py"), "one of them"),
         (("emulate", "--config", "nothing.json", "mine.py"), "nothing.json"),
-        (("emulate", "--config", "mine.py", "mine.py"), "no JSON"),
+        (("emulate", "--config", "mine.py", "mine.py"), "not valid JSON"),
         (("emulate", "--spec", ":fp32", "absent.py"), "absent.py"),
         (("audit",), "no program"),
         (("audit", "--srict", "mine.py"), "--srict"),

@@ -242,7 +242,7 @@ def test_the_state_of_a_converted_model(tmp_path):
     again = nn.Sequential(gs.convert(layer(), RANDOM, 118), nn.ReLU())
     load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True), again)
     assert torch.equal(again(X), ahead)
-    with pytest.raises(ConfigError, match=r"module '0' was converted with .* 118\), now with .* 119"):
+    with pytest.raises(ConfigError, match=r"module '0' was converted with .* 118\), and now with .* 119"):
         load_state_dict(state, nn.Sequential(gs.convert(layer(), RANDOM, 119)))
     with pytest.raises(ConfigError, match="module '0' was converted"):
         load_state_dict(state, gs.convert(layer(), RANDOM, 118))

@@ -149,7 +149,7 @@ def test_without_a_count_only_whole_rows_at_the_end_are_lost(plain):
     ("line", "change", "match"),
     [
         (0, lambda row: row.update(rows=4), "5 rows, by its header 4"),
-        (0, lambda row: row.update(sha256="0" * 64), "digest"),
+        (0, lambda row: row.update(sha256="0" * 64), "checksum"),
         (0, lambda row: row.update(format="gemmsim-cublaslt/2"), "format"),
         (0, lambda row: row.pop("gpu"), "line 1: missing gpu"),
         (0, lambda row: row.update(version="13.x"), "version"),

@@ -393,7 +393,7 @@ def test_an_attention_whose_layer_is_plain_again_computes_pytorchs_bits():
 
 
 def test_what_is_no_module_is_refused():
-    with pytest.raises(gs.DTypeError, match=r"call_children: model=3.*\n  Try"):
+    with pytest.raises(gs.DTypeError, match=r"call_children: model=3.*\n  Give the model"):
         call_children(3)
 
 

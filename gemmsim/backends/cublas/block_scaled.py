@@ -32,7 +32,7 @@ def refuses_shape(native: NativeType, rows: int, n: int, k: int) -> Refusal | No
         >>> from gemmsim.backends import cublas
         >>> native = cublas.TYPES["fp16/fp32"]
         >>> cublas.refuses_shape(native, 3, 3, 3).reason
-        'native type fp16/fp32 takes multiples of 16 as N and of 32 as K, not (3, 3)'
+        'native type fp16/fp32 takes multiples of 16 for N and of 32 for K, not (3, 3)'
     """
     if rows == 0 or k == 0:
         return Refusal("there is nothing to multiply")

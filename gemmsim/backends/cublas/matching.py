@@ -61,7 +61,7 @@ def native_type(
         >>> cublas.native_type(gs.GemmSpec.parse("bf16 : fp32"), torch.float32, torch.float32).name
         'bf16/fp32'
         >>> cublas.native_type(gs.GemmSpec.parse("bf16 : e6m9"), torch.float32, torch.float32).reason
-        'no native register in e6m9; there are fp16, fp32, fp64 and int(32)'
+        'no native accumulator in e6m9; there are fp16, fp32, fp64 and int(32)'
     """
     if spec.has_blocks:
         return _block_scaled(spec, fast_mode)

@@ -88,7 +88,7 @@ def explain(spec: GemmSpec) -> str:
     Example:
         >>> from gemmsim.backends import cublas
         >>> cublas.explain(gs.GemmSpec.parse("bf16 : fp32"))
-        'cublas: native type bf16/fp32, under gemmsim.cublas_acceleration only (operands in float32)'
+        'cublas: native type bf16/fp32, only under gemmsim.cublas_acceleration (operands in float32)'
     """
     found = native_type(spec, torch.float32, torch.float32)
     decoded = _decoded_type(spec)
