@@ -193,7 +193,7 @@ def inspect_kernel(kernel: CompiledKernel) -> KernelFacts:
         usage = _USAGE.search(_output("cuobjdump", "--dump-resource-usage", str(path)))
         text = _output("nvdisasm", "-c", str(path))
     if usage is None:
-        raise CudaError(f"cuobjdump reports nothing about {kernel.source} for {kernel.arch}")
+        raise CudaError(f"cuobjdump tells nothing about {kernel.source} for {kernel.arch}")
     names = [name for name in _parse(text).names if name != "NOP"]
     hot = names
     if kernel.source.hot == "loop":
