@@ -135,7 +135,7 @@ def test_what_is_empty_and_what_is_refused():
     assert counts.eq(7).all() and out.eq(0).all()
     host_events(torch.empty(0, 4), torch.empty(4, 3), GemmSpec.of("e5m10"), out[:0], counts[:, :0])
     for text in ("exact(fp32)", "int8 : int(24)", "hw(hopper, wgmma, bf16)", "palette(e5m10, bf16)"):
-        with pytest.raises(UnsupportedSpec, match="allowed: registers in a format, kahan"):
+        with pytest.raises(UnsupportedSpec, match="allowed: accumulators in a format, kahan"):
             host_events(torch.ones(2, 32), torch.ones(32, 3), GemmSpec.of(text), out, counts)
 
 

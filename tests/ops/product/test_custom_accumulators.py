@@ -206,7 +206,7 @@ def _define(name="test_bad", **members):
         (lambda: Two("x"), "a number other than NaN"),
         (lambda: GemmSpec.parse(":test_two(1, 2, 3)"), "too many"),
         (lambda: GemmSpec(product="fp16", accumulator=Two()), "its step multiplies"),
-        (lambda: GemmSpec.parse(":test_two(), arithmetic=fp32"), "a step in Python"),
+        (lambda: GemmSpec.parse(":test_two(), arithmetic=fp32"), "a Python step"),
         (lambda: gs.acc.chunked(4, Two()), "Give outer"),
     ],
 )

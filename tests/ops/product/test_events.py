@@ -318,7 +318,7 @@ def test_slices_of_k_follow_one_register():
     ],
 )  # fmt: skip
 def test_refusals_name_what_is_supported(spec):
-    with pytest.raises(UnsupportedSpec, match="allowed: registers in a format, kahan"):
+    with pytest.raises(UnsupportedSpec, match="allowed: accumulators in a format, kahan"):
         gs.count_events(torch.ones(2, 32), torch.ones(32, 2), spec)
     with pytest.raises(UnsupportedSpec, match="fp32"):
         gs.count_events(torch.ones(2, 32), torch.ones(32, 2), gs.GemmSpec(accumulator="e5m10", arithmetic="fp32"))
