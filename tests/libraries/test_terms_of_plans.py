@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmsim as gs
@@ -80,6 +80,7 @@ def test_the_calls_drawn_have_every_family_planned():
     """What the property says is said of each family."""
     found = set()
 
+    @settings(max_examples=1000)  # which numbers hypothesis tries depends on the modules that are loaded
     @given(calls())
     def count(call):
         library, M, N, K, a, fast, fields = call
