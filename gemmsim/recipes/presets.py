@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 from .._keywords import takes_spec
 from ..arithmetic import GemmSpec, SpecError, SpecLike
@@ -14,7 +14,7 @@ from ..ops.product.affine_formats import QAffineFormats
 __all__ = ["all_products", "deepseek_fp8", "fp16_accumulate", "hopper_fp8", "mxfp8", "nvfp4"]
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def hopper_fp8(margin: int = 0) -> QAffineFormats:
     """FP8 on Hopper with a scale for each tensor: e4m3 forward, e5m2 gradients.
 
@@ -59,7 +59,7 @@ def _margin(recipe: str, margin: object) -> int:
     return margin
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def deepseek_fp8() -> QAffineFormats:
     """FP8 as DeepSeek-V3 trains: e4m3 for all tensors, a scale for every 128 values, sums in fp32.
 
@@ -80,7 +80,7 @@ def deepseek_fp8() -> QAffineFormats:
     return QAffineFormats.of("mxfp8_e4m3/b128/rceil : scaled(hw(hopper, wgmma, e4m3), fp32)")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def mxfp8(grad: str = "e4m3") -> QAffineFormats:
     """MXFP8 on Blackwell: blocks of 32 with a power of two each, e4m3 for all tensors.
 
@@ -109,7 +109,7 @@ def mxfp8(grad: str = "e4m3") -> QAffineFormats:
     return QAffineFormats(fprop=f"{x} : hw(blackwell, mxf8f6f4, e4m3)", dgrad=back, wgrad=back)
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def nvfp4() -> QAffineFormats:
     """NVFP4 on Blackwell: e2m1 in blocks of 16 with e4m3 scales, and one float32 scale for the tensor.
 
@@ -131,7 +131,7 @@ def nvfp4() -> QAffineFormats:
     return QAffineFormats.of("nvfp4/tensor : hw(blackwell, mxf4nvf4, e2m1)")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def fp16_accumulate(margin: int = 14) -> QAffineFormats:
     """fp16 operands with fp16 accumulators in all three products, and a scale for each tensor.
 

@@ -6,7 +6,7 @@ can be taken away or changed there.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 from ..arithmetic import SpecError
 from ..ops.errors import message
@@ -31,7 +31,7 @@ _SPLIT = "scaled(promote(hw(hopper, wgmma, e5m2, e4m3), 128), fp32)"
 _SPLIT_E4M3 = "scaled(promote(hw(hopper, wgmma, e4m3), 128), fp32)"
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
     """FP8 on Hopper with current scaling of each tensor: e4m3 forward, e5m2 gradients.
 
@@ -57,7 +57,7 @@ def hopper_fp8_current(margin: int = 0) -> QAffineFormats:
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def hopper_fp8_delayed(history: int = 1024, margin: int = 0) -> QAffineFormats:
     """FP8 on Hopper with scales from earlier calls: e4m3 forward, e5m2 gradients.
 
@@ -87,7 +87,7 @@ def hopper_fp8_delayed(history: int = 1024, margin: int = 0) -> QAffineFormats:
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def deepseek_v3() -> QAffineFormats:
     """FP8 as DeepSeek-V3 was trained: e4m3 everywhere, blocks of 1 x 128 and 128 x 128, promotion after 128 terms.
 
@@ -112,7 +112,7 @@ def deepseek_v3() -> QAffineFormats:
     )
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def mxfp8_pretraining() -> QAffineFormats:
     """MXFP8 as published for pretraining: ``mxfp8("e4m3")`` under the name of the publication's recipe.
 
@@ -128,7 +128,7 @@ def mxfp8_pretraining() -> QAffineFormats:
     return mxfp8("e4m3")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
     """NVFP4 as published for pretraining: 16 x 16 blocks of weights, stochastic gradients, transforms before wgrad.
 
@@ -167,7 +167,7 @@ def nvfp4_pretraining(signs: int = 0) -> QAffineFormats:
     )
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def mxfp4_hadamard(block: int = 64, signs: int = 0) -> QAffineFormats:
     """MXFP4 backward products with Hadamard transforms and stochastic rounding; the forward product in bf16.
 
@@ -206,7 +206,7 @@ def _check_signs(recipe: str, signs: object) -> None:
         raise SpecError(message(asked, "an integer from 0 to 2^31 - 1, a seed", f"Try {recipe}(signs=1)."))
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def torchao_tensorwise() -> QAffineFormats:
     """torchao's float8 training, recipe "tensorwise": a scale for each tensor, e4m3 forward, e5m2 gradients.
 
@@ -224,7 +224,7 @@ def torchao_tensorwise() -> QAffineFormats:
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{g} * {x} : {_SPLIT}", wgrad=f"{g} * {x} : {_SPLIT}")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def torchao_rowwise() -> QAffineFormats:
     """torchao's float8 training, recipe "rowwise": e4m3 with one power of two for each row or column along each sum.
 
@@ -241,7 +241,7 @@ def torchao_rowwise() -> QAffineFormats:
     return QAffineFormats(fprop=f"{x} : {_FAST}", dgrad=f"{x} : {_SPLIT_E4M3}", wgrad=f"{x} : {_SPLIT_E4M3}")
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def torchao_rowwise_gw_hp() -> QAffineFormats:
     """torchao's float8 training, recipe "rowwise_with_gw_hp": rowwise, and the weight's gradient in bf16.
 
