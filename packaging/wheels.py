@@ -38,7 +38,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """A platform that a wheel is for: its compiler, and what the build needs beside it."""
+    """A platform that a wheel is for: its compiler, and what else the build needs."""
 
     machine: str
     compiler: str

@@ -121,7 +121,7 @@ def test_the_api_pages_list_the_names_that_modules_have_at_run_time():
 
 
 @needs_environment
-@pytest.mark.long  # CI builds the site beside the tests: make docs
+@pytest.mark.long  # CI builds the site by make docs while the tests run
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -144,7 +144,7 @@ class Conversion:
     def tell(self, report: Callable[[Conversion], Any] | None = None) -> Conversion:
         """Call ``report`` with this table; without ``report``, log it to the logger "gemmsim".
 
-        The level is WARNING if a layer was left that nobody excluded, and INFO otherwise.
+        The level is WARNING if a layer was left that no argument excluded, and INFO otherwise.
 
         Example:
             >>> model = torch.nn.Sequential(torch.nn.Linear(8, 2))

@@ -102,8 +102,8 @@ def _walks(
     if inside:
         yield inside
     if (inside is None or level.late) and around and around[0].unit == level.room:
-        carried = (_carried(level, around[0], pair, above) for pair in pairs)
-        yield from [walk for walk in carried if walk][:1]
+        found = (_walk_inside(level, around[0], pair, above) for pair in pairs)
+        yield from [walk for walk in found if walk][:1]
 
 
 def _pairs(level: Level, above: bool, turning: Numbers, constant: Numbers, side: int) -> Iterator[_Pair]:
@@ -138,7 +138,7 @@ def _inside(level: Level, pair: _Pair, above: bool, around: list[Level]) -> _Wal
     return None
 
 
-def _carried(level: Level, around: Level, pair: _Pair, above: bool) -> _Walk | None:
+def _walk_inside(level: Level, around: Level, pair: _Pair, above: bool) -> _Walk | None:
     """Out of the range with a whole chunk of the level, and back in the chunk after it."""
     plan = _plan(level, pair, above)
     units = level.room // level.unit
