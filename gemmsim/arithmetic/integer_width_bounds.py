@@ -100,7 +100,7 @@ def _width(row: list[int], fmt: FixedFormat, bound: str) -> int:
         low, high = fmt.min_significand, fmt.max_significand
         least = sum(min(w * low, w * high) for w in row)
         most = sum(max(w * low, w * high) for w in row)
-        return max(most.bit_length(), (~least).bit_length()) + 1  # ~least = -least - 1; -1 needs no more bits than 0
+        return max(most, -least - 1).bit_length() + 1
     l1 = sum(map(abs, row))
     if bound == "a2q":
         # v <= 2^(P-1) - 1 says that v has at most P - 1 bits.

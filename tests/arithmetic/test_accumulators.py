@@ -262,6 +262,8 @@ def test_weights_come_in_any_container():
         == acc.min_accumulator_bits(rows, "int8", k_dim=1)
         == 16
     )
+    for bound in ("a2q", "a2q+", "exact"):
+        assert acc.min_accumulator_bits([[0, 0]], "uint8", k_dim=1, bound=bound) == 1
     assert acc.min_accumulator_bits([], "int8", k_dim=1) == acc.min_accumulator_bits([[0, 0]], "int8", k_dim=1) == 1
 
 
